@@ -24,7 +24,14 @@ MESSAGES = [
     *("DescribePlacementDriverClusterRequest", "DescribePlacementDriverClusterResponse"),
 ]
 
-_ENUM_VALUES = {"ErrorCode": "NOT_FOUND", "ClientRole": "CLIENT", "SealKind": "PLACEMENT_DRIVER"}
+_ENUM_VALUES = {
+    "ErrorCode": "NOT_FOUND",
+    "ClientRole": "CLIENT",
+    "SealKind": "PLACEMENT_DRIVER",
+    "ReplicaEntry": "CONFIRMED",
+    "ReplicaState": "COPYING",
+    "ServerState": "DRAINING",
+}
 # Fields of bytes that have a length of their own.
 _BYTES = {"identity": 16}
 

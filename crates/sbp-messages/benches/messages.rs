@@ -101,6 +101,7 @@ fn list_ranges_response(ranges: usize) -> ListRangesResponse {
         servers: vec![ReplicaServer {
             range_server: range_server(),
             is_primary: true,
+            ..ReplicaServer::default()
         }],
         ..Range::default()
     };

@@ -19,6 +19,10 @@ pub const BOUNDED_FETCH: &str = "bounded-fetch";
 pub const WITHDRAW: &str = "withdraw";
 /// Streams are described with their identity: `Stream.identity`.
 pub const IDENTITY: &str = "identity";
+/// Range servers replicate ranges: entries of APPEND that are no client's, and what goes with them.
+pub const REPLICATION: &str = "replication";
+/// The cluster that the server belongs to; the value is the cluster's id.
+pub const CLUSTER: &str = "cluster";
 /// When appends are acknowledged: `fsync` or `none`.
 pub const DURABILITY: &str = "durability";
 /// The id of the server at the other end.

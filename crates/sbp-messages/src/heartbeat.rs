@@ -59,6 +59,8 @@ tables! {
         pub features: Vec<Feature>,
         /// The server's number for this connection, above 0.
         pub connection_id: i64,
+        /// The term of a placement driver that leads; 0: it does not lead.
+        pub term: i64 = 0,
     }
 }
 

@@ -36,7 +36,7 @@ mod validate;
 pub use append::{AppendInfo, AppendRequest, AppendResponse, AppendResult};
 pub use decode_error::{DecodeError, Refusal};
 pub use encoder::Encoder;
-pub use enumerations::{ClientRole, SealKind};
+pub use enumerations::{ClientRole, ReplicaEntry, ReplicaState, SealKind, ServerState};
 pub use error_code::ErrorCode;
 pub use error_rule::{ErrorRule, Retry};
 pub use fetch::{FetchInfo, FetchRequest, FetchResponse, FetchResult};
@@ -45,7 +45,8 @@ pub use heartbeat::{Feature, HeartbeatRequest, HeartbeatResponse};
 pub use message::{Message, Role};
 pub use placement::{
     DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, IdAllocationRequest,
-    IdAllocationResponse, PlacementDriverCluster, PlacementDriverNode, ReportMetricsRequest, ReportMetricsResponse,
+    IdAllocationResponse, PlacementDriverCluster, PlacementDriverNode, RangeServerStatus, ReportMetricsRequest,
+    ReportMetricsResponse,
 };
 pub use profile::{Profile, V01};
 pub use range_changes::{

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::v01::{self, tables};
-use crate::{DecodeError, Encoder, RangeServer, Status};
+use crate::{DecodeError, Encoder, RangeServer, ServerState, Status};
 
 tables! {
     /// One member of the placement driver's cluster.
@@ -20,6 +20,26 @@ tables! {
     pub struct PlacementDriverCluster: PlacementDriverClusterArgs {
         /// Its members.
         pub nodes: Vec<PlacementDriverNode>,
+        /// The term of the leader that says so; 0: not told.
+        pub term: i64 = 0,
+        /// The range servers, as the leader sees them; absent: not told.
+        pub range_servers: Option<Vec<RangeServerStatus>>,
+    }
+
+    /// A range server as the placement driver sees it.
+    pub struct RangeServerStatus: RangeServerStatusArgs {
+        /// The server.
+        pub range_server: Option<RangeServer>,
+        /// What an administrator wants of it.
+        pub state: ServerState,
+        /// Whether it is up.
+        pub is_up: bool,
+        /// How long ago it was last heard, in milliseconds; -1: never.
+        pub silent_ms: i64,
+        /// The open ranges whose appends it takes.
+        pub open_range_cnt: i32,
+        /// Of those, the ranges that have fewer replicas than their stream wants.
+        pub missing_replica_cnt: i32,
     }
 }
 
@@ -106,6 +126,8 @@ tables! {
         pub network_fetch_avg_latency: i16,
         pub range_missing_replica_cnt: i16,
         pub range_active_cnt: i16,
+        /// What an administrator wants of the server; its own reports leave it out.
+        pub wanted: ServerState = Default::default(),
     }
 
     /// Answers a [`ReportMetricsRequest`].

@@ -1,6 +1,6 @@
 //! Changing ranges: SEAL_RANGES (0x2002), SYNC_RANGES (0x2003), CREATE_RANGE (0x2004).
 
-use sbp_types::StreamId;
+use sbp_types::{Offset, ServerId, StreamId};
 
 use crate::v01::tables;
 use crate::{Range, RangeId, SealKind, Status};
@@ -14,16 +14,25 @@ tables! {
         pub ranges: Vec<RangeId>,
         /// On whose behalf the ranges are sealed.
         pub kind: SealKind,
+        /// The term of the placement driver that orders it; 0: from anybody else.
+        pub term: i64 = 0,
+        /// The servers that the next ranges are better without, because the sender cannot reach them.
+        pub avoid: Vec<ServerId>,
+        /// Seal also with too few votes, although records may be lost.
+        pub force: bool = false,
     }
 
     /// The result for one range.
     pub struct SealRangesResult: SealRangesResultArgs {
         /// The stream asked for.
         pub stream_id: StreamId,
-        /// The next range, or the sealed one, depending on the kind of seal.
+        /// The next range, or the sealed one, depending on the kind of seal. Of a replica that is fenced it has no end,
+        /// and its next position is what the replica has synced.
         pub range: Option<Range>,
         /// The outcome of this entry.
         pub status: Status,
+        /// Of a replica that is fenced: the highest confirmed offset that it was told.
+        pub confirmed_offset: Option<Offset> = -1,
     }
 
     /// Answers a [`SealRangesRequest`], whole or in part.
@@ -50,6 +59,8 @@ tables! {
         pub timeout_ms: i32,
         /// The ranges, by stream.
         pub stream_ranges: Vec<StreamRanges>,
+        /// The term of the placement driver that tells it; 0: from anybody else.
+        pub term: i64 = 0,
     }
 
     /// The result for one stream.

@@ -1,10 +1,10 @@
 //! Ranges: LIST_RANGES (0x2001) and DESCRIBE_RANGES (0x2005).
 
 use bytes::Bytes;
-use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, ServerId, StreamId};
 
-use crate::Status;
 use crate::v01::tables;
+use crate::{ReplicaState, Status};
 
 tables! {
     /// The id and address of a range server.
@@ -13,6 +13,10 @@ tables! {
         pub server_id: ServerId,
         /// Its address, `host:port`, as the peer wrote it.
         pub advertise_addr: String,
+        /// Where it stands. The replicas of a range are spread over zones.
+        pub zone: String,
+        /// How often its directory was opened; 0: not told.
+        pub starts: i64 = 0,
     }
 
     /// A server that holds a range.
@@ -21,6 +25,8 @@ tables! {
         pub range_server: Option<RangeServer>,
         /// Whether the server takes the appends.
         pub is_primary: bool,
+        /// Whether it has everything up to the end of the range.
+        pub state: ReplicaState = Default::default(),
     }
 
     /// One range of a stream: its bounds and its servers.
@@ -43,6 +49,10 @@ tables! {
         pub replica_count: Option<i8>,
         /// How many of them confirm an append, if that is stated.
         pub ack_count: Option<i8>,
+        /// How many entries without offsets stand at `end_offset` and belong to the range.
+        pub end_marks: u32 = 0,
+        /// How many entries without offsets stand at `next_offset`, in front of what is next.
+        pub next_marks: u32 = 0,
     }
 }
 
@@ -57,6 +67,22 @@ impl Range {
     #[must_use]
     pub fn end(&self) -> Option<Offset> {
         self.end_offset.filter(|end| *end >= Offset::ZERO)
+    }
+
+    /// The place where a sealed range ends.
+    #[must_use]
+    pub fn end_position(&self) -> Option<Position> {
+        let marks = self.end_marks;
+        self.end().map(|offset| Position { offset, marks })
+    }
+
+    /// The place of what is next in an open range, of the end in a sealed one.
+    #[must_use]
+    pub fn next_position(&self) -> Position {
+        Position {
+            offset: self.next_offset,
+            marks: self.next_marks,
+        }
     }
 
     /// The server that takes the appends: the primary, or the first one if none is marked as primary.
@@ -125,6 +151,8 @@ tables! {
         pub status: Status,
         /// To be sent with the request for the next page; empty: this is the last page.
         pub continuation: Bytes,
+        /// The term of the placement driver that answers; 0: not told.
+        pub term: i64 = 0,
     }
 
     /// Describes ranges by name.

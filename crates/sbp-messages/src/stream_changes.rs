@@ -12,6 +12,8 @@ tables! {
         pub timeout_ms: i32,
         /// The streams to delete; only their ids are used.
         pub streams: Vec<Stream>,
+        /// The term of the placement driver that orders it; 0: from anybody else.
+        pub term: i64 = 0,
     }
 
     /// The result for one stream.
@@ -20,6 +22,8 @@ tables! {
         pub deleted_stream: Option<Stream>,
         /// The outcome of this entry.
         pub status: Status,
+        /// Whether the range server holds nothing of the stream any more.
+        pub gone: bool = false,
     }
 
     /// Answers a [`DeleteStreamsRequest`], whole or in part.

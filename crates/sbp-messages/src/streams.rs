@@ -115,6 +115,8 @@ tables! {
         pub status: Status,
         /// To be sent with the request for the next page; empty: this is the last page.
         pub continuation: Bytes,
+        /// The term of the placement driver that answers; 0: not told.
+        pub term: i64 = 0,
     }
 }
 

@@ -18,6 +18,7 @@ impl Identity {
         self.server_id.map(|server_id| RangeServerName {
             server_id,
             advertise_addr: self.advertise.clone(),
+            ..sbp_messages::RangeServer::default()
         })
     }
 }

@@ -80,6 +80,7 @@ impl Offer {
             protocol_revision: request.protocol_revision.clamp(0, REVISION),
             features: agreed,
             connection_id,
+            ..HeartbeatResponse::default()
         }
     }
 }

@@ -147,6 +147,7 @@ impl OpenedRoles {
         let me = RangeServerName {
             server_id,
             advertise_addr: context.advertise.to_owned(),
+            ..sbp_messages::RangeServer::default()
         };
         let runtime: Handle = context.runtime.handle().clone();
         let role = Arc::new(RangeRole {

@@ -33,6 +33,7 @@ fn not_leader(leader: &str) -> Status {
             advertise_addr: leader.to_owned(),
             is_leader: true,
         }],
+        ..PlacementDriverCluster::default()
     };
     let detail = cluster.to_detail(&mut Encoder::new());
     Status {
@@ -51,8 +52,10 @@ fn at_server(stream: StreamId, start: i64, end: i64, server: i32, address: &str)
             range_server: Some(RangeServer {
                 server_id: ServerId(server),
                 advertise_addr: address.to_owned(),
+                ..RangeServer::default()
             }),
             is_primary: true,
+            ..ReplicaServer::default()
         }],
         epoch: Some(Epoch(0)),
         ..Range::default()
@@ -452,6 +455,7 @@ async fn a_pause_that_is_asked_for_with_success_is_kept() {
                 delete_responses: vec![DeleteStreamResult {
                     deleted_stream: Some(Stream::default()),
                     status: Status::success(),
+                    ..DeleteStreamResult::default()
                 }],
                 status: Status::success(),
             };
@@ -622,6 +626,7 @@ async fn a_seal_of_the_open_range_is_repeated_for_the_same_range() {
                 stream_id: STREAM,
                 range: Some(next),
                 status: Status::success(),
+                ..SealRangesResult::default()
             }],
             ..SealRangesResponse::default()
         };
@@ -645,6 +650,7 @@ async fn a_delete_whose_answer_was_lost_has_deleted() {
         delete_responses: vec![DeleteStreamResult {
             deleted_stream: None,
             status: Status::error(ErrorCode::NOT_FOUND, "no such stream"),
+            ..DeleteStreamResult::default()
         }],
         ..DeleteStreamsResponse::default()
     };

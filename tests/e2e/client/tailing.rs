@@ -273,8 +273,10 @@ async fn a_tail_goes_on_in_the_next_range_wherever_that_is() {
             range_server: Some(RangeServer {
                 server_id: ServerId(server),
                 advertise_addr: address.to_owned(),
+                ..RangeServer::default()
             }),
             is_primary: true,
+            ..ReplicaServer::default()
         }],
         ..Range::default()
     };

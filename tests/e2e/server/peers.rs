@@ -236,6 +236,7 @@ fn answer(known: &mut Known, frame: &Frame) -> Option<BytesMut> {
             encoded(&DescribePlacementDriverClusterResponse {
                 cluster: Some(PlacementDriverCluster {
                     nodes: known.members.iter().map(node).collect(),
+                    ..PlacementDriverCluster::default()
                 }),
                 ..Default::default()
             })
@@ -254,8 +255,10 @@ fn range(stream: StreamId, index: i32, start: i64, server: ServerId) -> Range {
             range_server: Some(RangeServer {
                 server_id: server,
                 advertise_addr: String::new(),
+                ..RangeServer::default()
             }),
             is_primary: true,
+            ..ReplicaServer::default()
         }],
         ..Range::default()
     }
@@ -491,6 +494,7 @@ fn register(driver: &Server, scripted: &Scripted) -> (Peer, RangeServer) {
     let me = RangeServer {
         server_id: ServerId(answer.id),
         advertise_addr: scripted.address.clone(),
+        ..RangeServer::default()
     };
     let greeting = HeartbeatRequest {
         client_role: ClientRole::RANGE_SERVER,
@@ -676,6 +680,7 @@ fn a_range_server_whose_address_nobody_should_dial_is_not_registered() {
         range_server: Some(RangeServer {
             server_id: ServerId(i32::MAX),
             advertise_addr: scripted.address.clone(),
+            ..RangeServer::default()
         }),
         ..Default::default()
     };

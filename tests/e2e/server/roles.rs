@@ -282,6 +282,7 @@ fn sync_changes_something_only_for_a_placement_driver() {
                 servers: vec![ReplicaServer {
                     range_server: Some(me.clone()),
                     is_primary: true,
+                    ..ReplicaServer::default()
                 }],
                 ..Range::default()
             }],

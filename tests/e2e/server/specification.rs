@@ -38,6 +38,7 @@ fn sealed(ranges: Vec<sbp_messages::RangeId>, kind: SealKind) -> SealRangesReque
         timeout_ms: TIMEOUT_MS,
         ranges,
         kind,
+        ..SealRangesRequest::default()
     }
 }
 
@@ -106,6 +107,7 @@ fn every_operation_is_answered_under_its_number_and_only_a_fetch_brings_a_payloa
                 stream_id: id,
                 ranges: Vec::new(),
             }],
+            ..SyncRangesRequest::default()
         },
     );
     let ended: SealRangesResponse = ask(&mut peer, &sealed(vec![range_id(id, 0)], SealKind::RANGE_SERVER));
@@ -147,6 +149,7 @@ fn every_operation_is_answered_under_its_number_and_only_a_fetch_brings_a_payloa
     let reporter = RangeServer {
         server_id: ServerId(number.id),
         advertise_addr: "host:1".to_owned(),
+        ..RangeServer::default()
     };
     let reported: ReportMetricsResponse = ask(
         &mut peer,
@@ -168,6 +171,7 @@ fn every_operation_is_answered_under_its_number_and_only_a_fetch_brings_a_payloa
         &DeleteStreamsRequest {
             timeout_ms: TIMEOUT_MS,
             streams: vec![numbered(id)],
+            ..DeleteStreamsRequest::default()
         },
     );
     let statuses = [
@@ -339,8 +343,10 @@ fn a_range_is_told_with_its_bounds_as_they_are_and_with_who_holds_it() {
         range_server: Some(RangeServer {
             server_id: ServerId(me),
             advertise_addr: server.address().to_owned(),
+            ..RangeServer::default()
         }),
         is_primary: true,
+        ..ReplicaServer::default()
     }];
     assert_eq!((before.stream_id, before.servers.as_slice()), (stream, &holders[..]));
     let by_driver = peer
@@ -460,6 +466,7 @@ fn a_server_whose_ranges_are_asked_for_is_known_by_its_number() {
         range_server: Some(RangeServer {
             server_id: ServerId(id),
             advertise_addr: "somewhere-else:1".to_owned(),
+            ..RangeServer::default()
         }),
         ..Default::default()
     };

@@ -131,6 +131,7 @@ impl Client {
             timeout_ms,
             ranges: part.to_vec(),
             kind,
+            ..SealRangesRequest::default()
         };
         let take = |frame: SealRangesResponse| (frame.seal_responses, frame.status, frame.throttle_time_ms);
         let read = |asked: &_, result: SealRangesResult, server: &_| {

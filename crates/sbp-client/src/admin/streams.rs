@@ -122,6 +122,7 @@ impl Client {
             DeleteStreamsRequest {
                 timeout_ms,
                 streams: part.iter().copied().map(described).collect(),
+                ..DeleteStreamsRequest::default()
             }
         };
         let take = |frame: DeleteStreamsResponse| (frame.delete_responses, frame.status, frame.throttle_time_ms);

@@ -114,8 +114,10 @@ mod tests {
             range_server: Some(RangeServer {
                 server_id: ServerId(id),
                 advertise_addr: format!("host{id}:1"),
+                ..RangeServer::default()
             }),
             is_primary,
+            ..ReplicaServer::default()
         };
         Range {
             stream_id: StreamId(1),

@@ -6,7 +6,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, StreamIdentity, T
 use smallvec::SmallVec;
 
 use super::{Builder, Wire, Written, fb};
-use crate::{ClientRole, SealKind, Status, Token};
+use crate::{ClientRole, ReplicaEntry, ReplicaState, SealKind, ServerState, Status, Token};
 
 /// A vector of tables, as generated accessors return it.
 type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
@@ -15,13 +15,14 @@ type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
 ///
 /// | type of the field | on the wire | absent |
 /// | --- | --- | --- |
-/// | numbers, `bool`, their newtypes, enumerations | a scalar, always written | the schema's default |
-/// | `Option` of a number | a scalar, -1 for `None`, always written | the schema's default |
+/// | numbers, `bool`, their newtypes, enumerations | a scalar, always written unless the schema calls it `null` | the schema's default |
+/// | `Option` of a number | a scalar, -1 for `None`, likewise | the schema's default |
+/// | `u32` | the same bits as a signed number, likewise | the schema's default |
 /// | `Option` of a table | the table, if there is one | `None` |
 /// | [`Status`] | the table, always written | success |
 /// | `Vec`, `SmallVec` of tables | a vector, always written | empty |
 /// | `Option<Vec>` of tables, `Option<Bytes>` | a vector, also an empty one | `None` |
-/// | `String`, [`Token`], [`Bytes`] | written unless it is empty | empty |
+/// | `String`, [`Token`], [`Bytes`], `Vec<ServerId>` | written unless it is empty | empty |
 /// | `Option<StreamIdentity>` | 16 bytes | `None`, as with any other number of bytes |
 #[diagnostic::on_unimplemented(
     message = "a message has no field of type `{Self}`",
@@ -98,7 +99,9 @@ newtypes! { StreamId(i64) RangeIndex(i32) Epoch(i64) Offset(i64) TimestampMs(i64
 optional! { StreamId(i64) RangeIndex(i32) Epoch(i64) Offset(i64) TimestampMs(i64) }
 scalar! { Option<i8>, i8, |read| (read != -1).then_some(read), |value| value.unwrap_or(-1) }
 scalar! { Option<i64>, i64, |read| (read != -1).then_some(read), |value| value.unwrap_or(-1) }
-enumerations! { ClientRole SealKind }
+// Counts that are never negative. What a peer says below 0 is above `i32::MAX` here, so that it can be refused.
+scalar! { u32, i32, |read| read.cast_unsigned(), |value| value.cast_signed() }
+enumerations! { ClientRole SealKind ReplicaEntry ReplicaState ServerState }
 
 impl<T: Wire> Field for Option<T> {
     type Read<'a> = Option<T::Table<'a>>;
@@ -241,6 +244,24 @@ impl Field for Option<Bytes> {
 
     fn absent(_: Self::Written) -> Self {
         None
+    }
+}
+
+impl Field for Vec<ServerId> {
+    type Read<'a> = Option<Vector<'a, i32>>;
+    type Written = Option<WIPOffset<Vector<'static, i32>>>;
+
+    fn read(read: Self::Read<'_>) -> Self {
+        read.map_or_else(Self::new, |ids| ids.iter().map(ServerId).collect())
+    }
+
+    fn write(&self, builder: &mut Builder) -> Self::Written {
+        let ids: Vec<i32> = self.iter().map(|id| id.0).collect();
+        (!ids.is_empty()).then(|| builder.create_vector(&ids))
+    }
+
+    fn absent(_: Self::Written) -> Self {
+        Self::new()
     }
 }
 

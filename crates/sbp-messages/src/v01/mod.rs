@@ -20,7 +20,7 @@ pub(crate) use crate::encoder::Builder;
 pub(crate) use field::Field;
 /// The generated tables. They share their names with the structs that they become.
 pub(crate) use sbp_schema::v01 as fb;
-pub(crate) use table::{message, tables};
+pub(crate) use table::{column, message, tables};
 pub(crate) use template::{decode_templated, encode_templated};
 
 /// The deepest nesting of tables; the schema needs five levels.

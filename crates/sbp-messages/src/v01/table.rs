@@ -14,7 +14,10 @@
 ///     }
 ///
 ///     /// Appends batches.
-///     pub struct AppendRequest: AppendRequestArgs, request of APPEND { ... }
+///     pub struct AppendRequest: AppendRequestArgs, request of APPEND {
+///         /// A field that the schema calls `null`. It is 0 where it is absent, and left out where it is 0.
+///         pub other: Type = 0,
+///     }
 /// }
 /// ```
 ///
@@ -29,7 +32,7 @@ macro_rules! tables {
     ($(
         $(#[$about:meta])*
         pub struct $name:ident: $args:ident $(, $role:ident of $operation:ident $(by $template:ident)?)? {
-            $( $(#[$field_about:meta])* pub $field:ident: $type:ty, )*
+            $( $(#[$field_about:meta])* pub $field:ident: $type:ty $(= $absent:expr)?, )*
         }
     )*) => { $(
         $(#[$about])*
@@ -43,7 +46,7 @@ macro_rules! tables {
             #[inline]
             fn default() -> Self {
                 let absent = $crate::v01::fb::$args::default();
-                Self { $( $field: $crate::v01::Field::absent(absent.$field), )* }
+                Self { $( $field: $crate::v01::column!(absent absent.$field $(, $absent)?), )* }
             }
         }
 
@@ -52,17 +55,40 @@ macro_rules! tables {
             const NAME: &'static str = stringify!($name);
 
             fn read(table: Self::Table<'_>) -> Self {
-                Self { $( $field: $crate::v01::Field::read(table.$field()), )* }
+                Self { $( $field: $crate::v01::column!(read table.$field() $(, $absent)?), )* }
             }
 
             fn write(&self, builder: &mut $crate::v01::Builder) -> $crate::v01::Written<Self> {
-                $( let $field = $crate::v01::Field::write(&self.$field, builder); )*
+                $( let $field = $crate::v01::column!(write $crate::v01::Field::write(&self.$field, builder) $(, $absent)?); )*
                 $crate::v01::fb::$name::create(builder, &$crate::v01::fb::$args { $( $field, )* })
             }
         }
 
         $( $crate::v01::message! { $name, $role of $operation $(by $template)? } )?
     )* };
+}
+
+/// One field: its value where it is absent, as it is read, as it is written. With an `absent` value behind it, the schema
+/// calls the field `null`, and it is left out where it has that value.
+macro_rules! column {
+    (absent $default:expr) => {
+        $crate::v01::Field::absent($default)
+    };
+    (absent $default:expr, $absent:expr) => {
+        $crate::v01::Field::absent($absent)
+    };
+    (read $read:expr) => {
+        $crate::v01::Field::read($read)
+    };
+    (read $read:expr, $absent:expr) => {
+        $crate::v01::Field::read($read.unwrap_or($absent))
+    };
+    (write $written:expr) => {
+        $written
+    };
+    (write $written:expr, $absent:expr) => {
+        Some($written).filter(|written| *written != $absent)
+    };
 }
 
 /// Declares the operation and role of a struct, and that this profile encodes it.
@@ -111,4 +137,4 @@ macro_rules! message {
     };
 }
 
-pub(crate) use {message, tables};
+pub(crate) use {column, message, tables};

@@ -1,8 +1,11 @@
 //! Faults that concern one entry.
 
-use sbp_types::StreamId;
+use sbp_types::{Position, StreamId};
 
-use crate::{AppendInfo, ErrorCode, FetchInfo, RangeCriteria, RangeId, Status, Stream, TrimmedStream};
+use crate::{
+    AppendInfo, ErrorCode, FetchInfo, Range, RangeCriteria, RangeId, ReplicaEntry, ReplicaState, Status, Stream,
+    TrimmedStream,
+};
 
 /// The longest name of a stream, in bytes.
 const MAX_NAME: usize = 255;
@@ -28,6 +31,33 @@ impl AppendInfo {
         stream_fault(self.stream_id)
             .or_else(|| negative("range_index", self.range_index.map(|index| index.0)))
             .or_else(|| negative("epoch", self.epoch.map(|epoch| epoch.0)))
+            .or_else(|| self.replica_fault())
+    }
+
+    /// What is wrong with what only servers tell each other.
+    fn replica_fault(&self) -> Option<Status> {
+        if self.is_from_client() {
+            return None;
+        }
+        unknown("entry", self.entry.0, ReplicaEntry::CONFIRMED.0)
+            .or_else(|| below("append_time_ms", self.append_time_ms.0, 0))
+            .or_else(|| too_many_marks("marks", self.marks))
+            .or_else(|| position_fault("confirmed_offset", "confirmed_marks", self.confirmed))
+            .or_else(|| position_fault("sealed_end", "sealed_marks", self.sealed_end))
+    }
+}
+
+impl Range {
+    /// What is wrong with a range that a server is told to hold, by itself.
+    #[must_use]
+    pub fn fault(&self) -> Option<Status> {
+        let mut states = self.servers.iter().map(|replica| replica.state.0);
+        stream_fault(self.stream_id)
+            .or_else(|| below("range_index", self.range_index.0, 0))
+            .or_else(|| below("start_offset", self.start_offset.0, 0))
+            .or_else(|| too_many_marks("end_marks", self.end_marks))
+            .or_else(|| too_many_marks("next_marks", self.next_marks))
+            .or_else(|| states.find_map(|state| unknown("state", state, ReplicaState::COPYING.0)))
     }
 }
 
@@ -115,6 +145,25 @@ fn stream_fault(stream: StreamId) -> Option<Status> {
 
 fn negative<T: Into<i64>>(field: &str, value: Option<T>) -> Option<Status> {
     below(field, value?, 0)
+}
+
+/// The value of an enumeration whose values begin at 0.
+fn unknown(field: &str, value: i8, last: i8) -> Option<Status> {
+    let message = || format!("{field} is {value}, which means nothing here");
+    (!(0..=last).contains(&value)).then(|| Status::error(ErrorCode::INVALID_REQUEST, message()))
+}
+
+/// The wire has signed numbers: what is above their maximum was below 0 there.
+fn too_many_marks(field: &str, marks: u32) -> Option<Status> {
+    let message = || format!("{field} is {}", marks.cast_signed());
+    i32::try_from(marks)
+        .is_err()
+        .then(|| Status::error(ErrorCode::INVALID_REQUEST, message()))
+}
+
+fn position_fault(offset: &str, marks: &str, position: Option<Position>) -> Option<Status> {
+    let position = position?;
+    below(offset, position.offset.0, 0).or_else(|| too_many_marks(marks, position.marks))
 }
 
 fn below<T: Into<i64>>(field: &str, value: T, least: i64) -> Option<Status> {

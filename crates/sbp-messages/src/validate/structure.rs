@@ -3,7 +3,8 @@
 use crate::{
     AppendRequest, ClientRole, CreateRangeRequest, CreateStreamsRequest, DeleteStreamsRequest, DescribeRangesRequest,
     DescribeStreamsRequest, FetchRequest, FetchResponse, HeartbeatRequest, IdAllocationRequest, ListRangesRequest,
-    Refusal, SealKind, SealRangesRequest, SyncRangesRequest, TrimStreamsRequest, UpdateStreamsRequest,
+    Refusal, ReportMetricsRequest, SealKind, SealRangesRequest, ServerState, SyncRangesRequest, TrimStreamsRequest,
+    UpdateStreamsRequest,
 };
 
 /// The most entries of a request; in DESCRIBE_STREAMS ids and names together.
@@ -91,15 +92,16 @@ impl ListRangesRequest {
 
 /// Requests of which only the number of entries is checked as a whole.
 macro_rules! entries {
-    ($($request:ident.$field:ident)*) => {
+    ($($request:ident.$field:ident $(and $term:ident)?;)*) => {
         $(
             impl $request {
                 /// Judges the request.
                 ///
                 /// # Errors
                 ///
-                /// [`Refusal`] when there are no entries or too many.
+                /// [`Refusal`] when there are no entries or too many, or a number is impossible.
                 pub fn validate(&self) -> Result<(), Refusal> {
+                    $( at_least(stringify!($term), self.$term, 0)?; )?
                     require_entries(stringify!($field), self.$field.len())
                 }
             }
@@ -108,12 +110,12 @@ macro_rules! entries {
 }
 
 entries! {
-    DescribeRangesRequest.ranges
-    SyncRangesRequest.stream_ranges
-    CreateStreamsRequest.streams
-    DeleteStreamsRequest.streams
-    UpdateStreamsRequest.streams
-    TrimStreamsRequest.trimmed_streams
+    DescribeRangesRequest.ranges;
+    SyncRangesRequest.stream_ranges and term;
+    CreateStreamsRequest.streams;
+    DeleteStreamsRequest.streams and term;
+    UpdateStreamsRequest.streams;
+    TrimStreamsRequest.trimmed_streams;
 }
 
 impl SealRangesRequest {
@@ -121,10 +123,27 @@ impl SealRangesRequest {
     ///
     /// # Errors
     ///
-    /// [`Refusal`] when there are no entries or too many, or the kind is unknown.
+    /// [`Refusal`] when there are no entries or too many, the kind is unknown, the term is negative, or there is no such
+    /// server as one that is to be avoided.
     pub fn validate(&self) -> Result<(), Refusal> {
         require_entries("ranges", self.ranges.len())?;
+        limit_entries(self.avoid.len())?;
+        at_least("term", self.term, 0)?;
+        for server in &self.avoid {
+            at_least("avoid", server.0, 1)?;
+        }
         one_of("kind", self.kind.0, SealKind::PLACEMENT_DRIVER.0)
+    }
+}
+
+impl ReportMetricsRequest {
+    /// Checks the request. Figures that cannot be are taken for unknown, not refused.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`] when an unknown state is wanted of the server.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        one_of("wanted", self.wanted.0, ServerState::DRAINING.0)
     }
 }
 

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sbp_types::{Epoch, Offset, RangeIndex, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, ServerId, StreamId, TimestampMs};
 
 use super::{MAX_ENTRIES, is_valid_stream_name, requested_timeout, throttle_time};
 use crate::*;
@@ -484,5 +484,172 @@ fn values_outside_their_enum_are_refused() {
             ..SealRangesRequest::default()
         };
         assert_eq!(request.validate().is_ok(), (0..=2).contains(&kind), "kind {kind}");
+    }
+}
+
+#[test]
+fn what_servers_tell_each_other_has_faults_of_its_own() {
+    let sound = AppendInfo {
+        stream_id: StreamId(1),
+        entry: ReplicaEntry::BATCH,
+        append_time_ms: TimestampMs(7),
+        confirmed: Some(Position::start(Offset(0))),
+        sealed_end: Some(Position::start(Offset(9))),
+        marks: 3,
+        ..AppendInfo::default()
+    };
+    assert_eq!(sound.fault(), None);
+    let at = |offset: i64, marks: u32| {
+        let offset = Offset(offset);
+        Some(Position { offset, marks })
+    };
+    let faulty = [
+        (
+            "entry is 4",
+            AppendInfo {
+                entry: ReplicaEntry(4),
+                ..sound
+            },
+        ),
+        (
+            "entry is -1",
+            AppendInfo {
+                entry: ReplicaEntry(-1),
+                ..sound
+            },
+        ),
+        (
+            "append_time_ms is -1",
+            AppendInfo {
+                append_time_ms: TimestampMs(-1),
+                ..sound
+            },
+        ),
+        (
+            "marks is -1",
+            AppendInfo {
+                marks: u32::MAX,
+                ..sound
+            },
+        ),
+        (
+            "confirmed_offset is -2",
+            AppendInfo {
+                confirmed: at(-2, 0),
+                ..sound
+            },
+        ),
+        (
+            "confirmed_marks is -2147483648",
+            AppendInfo {
+                confirmed: at(5, 1 << 31),
+                ..sound
+            },
+        ),
+        (
+            "sealed_end is -7",
+            AppendInfo {
+                sealed_end: at(-7, 0),
+                ..sound
+            },
+        ),
+        (
+            "sealed_marks is -1",
+            AppendInfo {
+                sealed_end: at(7, u32::MAX),
+                ..sound
+            },
+        ),
+        (
+            "marks is -1",
+            AppendInfo {
+                stream_id: StreamId(1),
+                marks: u32::MAX,
+                ..AppendInfo::default()
+            },
+        ),
+    ];
+    for (message, entry) in faulty {
+        let fault = entry.fault().expect(message);
+        assert_eq!(fault.code, ErrorCode::INVALID_REQUEST);
+        assert!(fault.message.starts_with(message), "{}", fault.message);
+    }
+    let range = Range {
+        stream_id: StreamId(1),
+        range_index: RangeIndex(0),
+        servers: vec![ReplicaServer::default()],
+        ..Range::default()
+    };
+    assert_eq!(range.fault(), None);
+    let copying = |state| ReplicaServer {
+        state: ReplicaState(state),
+        ..ReplicaServer::default()
+    };
+    let faulty = [
+        Range {
+            stream_id: StreamId(0),
+            ..range.clone()
+        },
+        Range {
+            range_index: RangeIndex(-1),
+            ..range.clone()
+        },
+        Range {
+            start_offset: Offset(-1),
+            ..range.clone()
+        },
+        Range {
+            end_marks: u32::MAX,
+            ..range.clone()
+        },
+        Range {
+            next_marks: u32::MAX,
+            ..range.clone()
+        },
+        Range {
+            servers: vec![copying(0), copying(2)],
+            ..range.clone()
+        },
+    ];
+    for range in faulty {
+        assert!(range.fault().is_some(), "{range:?}");
+    }
+}
+
+#[test]
+fn orders_of_a_placement_driver_have_a_term_that_can_be() {
+    for term in [-1, 0, 1, i64::MIN, i64::MAX] {
+        let seal = SealRangesRequest {
+            ranges: vec![RangeId::default()],
+            term,
+            ..SealRangesRequest::default()
+        };
+        let sync = SyncRangesRequest {
+            stream_ranges: vec![StreamRanges::default()],
+            term,
+            ..SyncRangesRequest::default()
+        };
+        let delete = DeleteStreamsRequest {
+            streams: vec![Stream::default()],
+            term,
+            ..DeleteStreamsRequest::default()
+        };
+        let judged = [seal.validate(), sync.validate(), delete.validate()];
+        assert_eq!(judged.map(|judged| judged.is_ok()), [term >= 0; 3], "term {term}");
+    }
+    let avoiding = |servers: Vec<i32>| SealRangesRequest {
+        ranges: vec![RangeId::default()],
+        avoid: servers.into_iter().map(ServerId).collect(),
+        ..SealRangesRequest::default()
+    };
+    assert_eq!(avoiding(vec![1; MAX_ENTRIES]).validate(), Ok(()));
+    assert!(avoiding(vec![1; MAX_ENTRIES + 1]).validate().is_err());
+    assert!(avoiding(vec![1, 0]).validate().is_err());
+    for wanted in i8::MIN..=i8::MAX {
+        let request = ReportMetricsRequest {
+            wanted: ServerState(wanted),
+            ..ReportMetricsRequest::default()
+        };
+        assert_eq!(request.validate().is_ok(), (0..=2).contains(&wanted), "state {wanted}");
     }
 }

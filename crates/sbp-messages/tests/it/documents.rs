@@ -323,6 +323,8 @@ fn every_feature_is_named() {
         features::NAMES,
         features::CONDITIONAL_APPEND,
         features::IDEMPOTENCE,
+        features::REPLICATION,
+        features::CLUSTER,
         features::BOUNDED_FETCH,
         features::DURABILITY,
         features::SERVER_ID,
@@ -412,5 +414,5 @@ fn every_enumeration_has_its_row() {
         expect_lines([format!("| `{name}` | {} |", values.join(" · "))]);
         found += 1;
     }
-    assert_eq!(found, 4, "enumerations on one line");
+    assert_eq!(found, 7, "enumerations on one line");
 }

@@ -10,6 +10,12 @@ pub mod sbp {
     pub use self::client_role_generated::*;
     mod seal_kind_generated;
     pub use self::seal_kind_generated::*;
+    mod replica_entry_generated;
+    pub use self::replica_entry_generated::*;
+    mod replica_state_generated;
+    pub use self::replica_state_generated::*;
+    mod server_state_generated;
+    pub use self::server_state_generated::*;
     mod body_encoding_generated;
     pub use self::body_encoding_generated::*;
     mod compression_generated;
@@ -26,6 +32,8 @@ pub mod sbp {
     pub use self::placement_driver_cluster_generated::*;
     mod range_server_generated;
     pub use self::range_server_generated::*;
+    mod range_server_status_generated;
+    pub use self::range_server_status_generated::*;
     mod replica_server_generated;
     pub use self::replica_server_generated::*;
     mod range_generated;

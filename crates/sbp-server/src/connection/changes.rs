@@ -89,7 +89,9 @@ fn read_stream_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
             (timeout_ms, Request::UpdateStreams(wanted), answer, Asked::Ids(ids))
         }
         OpCode::DELETE_STREAMS => {
-            let DeleteStreamsRequest { timeout_ms, streams } = decode(frame, DeleteStreamsRequest::validate)?;
+            let DeleteStreamsRequest {
+                timeout_ms, streams, ..
+            } = decode(frame, DeleteStreamsRequest::validate)?;
             let wanted = streams.iter().map(|stream| {
                 may(stream.stream_id)?;
                 existing_stream(stream.stream_id)
@@ -248,7 +250,11 @@ fn updated(id: StreamId, Shown { stream, status, .. }: Shown) -> UpdateStreamRes
 
 fn deleted(id: StreamId, Shown { stream, status, .. }: Shown) -> DeleteStreamResult {
     let deleted_stream = Shown::stream_or(stream, id);
-    DeleteStreamResult { deleted_stream, status }
+    DeleteStreamResult {
+        deleted_stream,
+        status,
+        ..DeleteStreamResult::default()
+    }
 }
 
 fn trimmed(id: StreamId, Shown { stream, range, status }: Shown) -> TrimStreamResult {
@@ -264,6 +270,7 @@ fn sealed(stream_id: StreamId, Shown { range, status, .. }: Shown) -> SealRanges
         stream_id,
         range,
         status,
+        ..SealRangesResult::default()
     }
 }
 

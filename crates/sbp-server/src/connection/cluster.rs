@@ -111,7 +111,10 @@ pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Re
     };
     let response = DescribePlacementDriverClusterResponse {
         status: Status::success(),
-        cluster: Some(PlacementDriverCluster { nodes: vec![myself] }),
+        cluster: Some(PlacementDriverCluster {
+            nodes: vec![myself],
+            ..PlacementDriverCluster::default()
+        }),
     };
     turn.finish(call, &response);
     Ok(())

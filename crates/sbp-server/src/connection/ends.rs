@@ -125,6 +125,7 @@ fn wire_range(node: &Node, range: &RangeRecord) -> Range {
         epoch: Some(range.epoch),
         replica_count: Some(range.replica_count),
         ack_count: Some(range.ack_count),
+        ..Range::default()
     }
 }
 
@@ -141,8 +142,10 @@ fn wire_servers(node: &Node, range: &RangeRecord) -> Vec<ReplicaServer> {
         range_server: Some(RangeServer {
             server_id: *server,
             advertise_addr: address(*server),
+            ..RangeServer::default()
         }),
         is_primary: place == 0,
+        ..ReplicaServer::default()
     };
     range.servers.iter().enumerate().map(replica).collect()
 }

@@ -98,6 +98,7 @@ impl Later {
                 stream_id: range.stream_id,
                 range: range_sealed,
                 status,
+                ..SealRangesResult::default()
             });
         }
         self.answer(results);
@@ -137,6 +138,7 @@ impl Later {
             results.push(DeleteStreamResult {
                 deleted_stream: Some(with_id(stream_id)),
                 status,
+                ..DeleteStreamResult::default()
             });
         }
         self.answer(results);

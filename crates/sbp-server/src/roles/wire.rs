@@ -32,6 +32,7 @@ pub(crate) fn wire_range(held: &HeldRange, next: Offset, server: sbp_messages::R
         servers: vec![ReplicaServer {
             range_server: Some(server),
             is_primary: true,
+            ..ReplicaServer::default()
         }],
         epoch: Some(held.epoch),
         ..Range::default()

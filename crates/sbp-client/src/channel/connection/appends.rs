@@ -506,6 +506,7 @@ fn fill_request(request: &mut AppendRequest, op: &AppendOp, now: Instant) {
             range_index: None,
             epoch: None,
             expected_offset: entry.expected_offset,
+            ..AppendInfo::default()
         });
     }
 }

@@ -94,9 +94,10 @@ impl Scalar for bool {
     }
 }
 
-/// Declares the position of each field. The positions are those of the shape's vtable.
+/// Declares the position of each field, and the values of those that a template has no room for. The positions are those
+/// of the shape's vtable.
 macro_rules! block {
-    ($name:ident $size:literal { $($field:ident $at:literal)* } $($rest:ident)?) => {
+    ($name:ident $size:literal { $($field:ident $at:literal)* } $($rest:ident = $value:expr),*) => {
         impl $crate::v01::template::blocks::Block<$size> for $name {
             #[inline(always)]
             fn store(&self, block: &mut [u8; $size]) {
@@ -105,7 +106,7 @@ macro_rules! block {
 
             #[inline(always)]
             fn load(block: &[u8; $size]) -> Self {
-                Self { $( $field: $crate::v01::template::blocks::Scalar::load(block, $at), )* $( $rest: $crate::Status::success(), )? }
+                Self { $( $field: $crate::v01::template::blocks::Scalar::load(block, $at), )* $( $rest: $value, )* }
             }
         }
     };

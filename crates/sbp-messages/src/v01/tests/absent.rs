@@ -98,8 +98,37 @@ fn an_empty_table_reads_as_the_default_of_every_part() {
     check::<TrimStreamResult>();
     check::<PlacementDriverNode>();
     check::<PlacementDriverCluster>();
+    check::<RangeServerStatus>();
     check::<KeyValue>();
     check::<Feature>();
+}
+
+/// The vectors "plain" show it for every message: their bytes are from before there were such fields.
+#[test]
+fn what_only_servers_of_a_cluster_tell_each_other_is_left_out_where_it_says_nothing() {
+    fn length(message: &SealRangesRequest) -> usize {
+        let mut out = BytesMut::new();
+        message.encode(&mut Encoder::new(), &mut out);
+        out.len()
+    }
+    let plain = length(&SealRangesRequest::default());
+    let told = [
+        SealRangesRequest {
+            term: 1,
+            ..SealRangesRequest::default()
+        },
+        SealRangesRequest {
+            force: true,
+            ..SealRangesRequest::default()
+        },
+        SealRangesRequest {
+            avoid: vec![sbp_types::ServerId(1)],
+            ..SealRangesRequest::default()
+        },
+    ];
+    for message in told {
+        assert!(length(&message) > plain, "{message:?}");
+    }
 }
 
 #[test]

@@ -2,24 +2,37 @@
 
 use proptest::option;
 use proptest::prelude::*;
-use sbp_types::{Offset, StreamId};
+use sbp_types::{Offset, ServerId, StreamId};
 
 use super::strategies::*;
 use crate::*;
 
 pub(super) fn seal_ranges_request() -> impl Strategy<Value = SealRangesRequest> {
-    (any::<i32>(), some(range_id()), any::<i8>()).prop_map(|(timeout_ms, ranges, kind)| SealRangesRequest {
-        timeout_ms,
-        ranges,
-        kind: SealKind(kind),
+    let told = (or_absent(), some(any::<i32>().prop_map(ServerId)), any::<bool>());
+    (any::<i32>(), some(range_id()), any::<i8>(), told).prop_map(|(timeout_ms, ranges, kind, (term, avoid, force))| {
+        SealRangesRequest {
+            timeout_ms,
+            ranges,
+            kind: SealKind(kind),
+            term,
+            avoid,
+            force,
+        }
     })
 }
 
 pub(super) fn seal_ranges_response() -> impl Strategy<Value = SealRangesResponse> {
-    let result = (any::<i64>(), option::of(range()), status()).prop_map(|(stream, range, status)| SealRangesResult {
+    let confirmed = option::of(
+        any::<i64>()
+            .prop_filter("not said", |offset| *offset != -1)
+            .prop_map(Offset),
+    );
+    let result = (any::<i64>(), option::of(range()), status(), confirmed);
+    let result = result.prop_map(|(stream, range, status, confirmed_offset)| SealRangesResult {
         stream_id: StreamId(stream),
         range,
         status,
+        confirmed_offset,
     });
     (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, seal_responses, status)| SealRangesResponse {
         throttle_time_ms,
@@ -33,9 +46,10 @@ pub(super) fn sync_ranges_request() -> impl Strategy<Value = SyncRangesRequest> 
         stream_id: StreamId(stream),
         ranges,
     });
-    (any::<i32>(), some(ranges)).prop_map(|(timeout_ms, stream_ranges)| SyncRangesRequest {
+    (any::<i32>(), some(ranges), or_absent()).prop_map(|(timeout_ms, stream_ranges, term)| SyncRangesRequest {
         timeout_ms,
         stream_ranges,
+        term,
     })
 }
 
@@ -65,12 +79,20 @@ pub(super) fn create_range_response() -> impl Strategy<Value = CreateRangeRespon
 }
 
 pub(super) fn delete_streams_request() -> impl Strategy<Value = DeleteStreamsRequest> {
-    (any::<i32>(), some(stream())).prop_map(|(timeout_ms, streams)| DeleteStreamsRequest { timeout_ms, streams })
+    (any::<i32>(), some(stream()), or_absent()).prop_map(|(timeout_ms, streams, term)| DeleteStreamsRequest {
+        timeout_ms,
+        streams,
+        term,
+    })
 }
 
 pub(super) fn delete_streams_response() -> impl Strategy<Value = DeleteStreamsResponse> {
-    let result = (option::of(stream()), status())
-        .prop_map(|(deleted_stream, status)| DeleteStreamResult { deleted_stream, status });
+    let result =
+        (option::of(stream()), status(), any::<bool>()).prop_map(|(deleted_stream, status, gone)| DeleteStreamResult {
+            deleted_stream,
+            status,
+            gone,
+        });
     (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, delete_responses, status)| {
         DeleteStreamsResponse {
             throttle_time_ms,
@@ -138,8 +160,8 @@ pub(super) fn report_metrics_request() -> impl Strategy<Value = ReportMetricsReq
         any::<i64>(),
         any::<i32>(),
     );
-    (option::of(range_server()), wide, any::<[i16; 11]>()).prop_map(
-        |(range_server, (disk_in, disk_out, free, unindexed, memory, pending), narrow)| ReportMetricsRequest {
+    (option::of(range_server()), wide, any::<[i16; 11]>(), or_absent::<i8>()).prop_map(
+        |(range_server, (disk_in, disk_out, free, unindexed, memory, pending), narrow, wanted)| ReportMetricsRequest {
             range_server,
             disk_in_rate: disk_in,
             disk_out_rate: disk_out,
@@ -158,6 +180,7 @@ pub(super) fn report_metrics_request() -> impl Strategy<Value = ReportMetricsReq
             network_fetch_avg_latency: narrow[8],
             range_missing_replica_cnt: narrow[9],
             range_active_cnt: narrow[10],
+            wanted: ServerState(wanted),
         },
     )
 }
@@ -173,7 +196,31 @@ pub(super) fn cluster() -> impl Strategy<Value = PlacementDriverCluster> {
         advertise_addr,
         is_leader,
     });
-    some(node).prop_map(|nodes| PlacementDriverCluster { nodes })
+    let server = (
+        option::of(range_server()),
+        any::<i8>(),
+        any::<bool>(),
+        any::<i64>(),
+        any::<i32>(),
+        any::<i32>(),
+    );
+    let server = server.prop_map(
+        |(range_server, state, is_up, silent_ms, open_range_cnt, missing_replica_cnt)| RangeServerStatus {
+            range_server,
+            state: ServerState(state),
+            is_up,
+            silent_ms,
+            open_range_cnt,
+            missing_replica_cnt,
+        },
+    );
+    (some(node), or_absent(), option::of(some(server))).prop_map(|(nodes, term, range_servers)| {
+        PlacementDriverCluster {
+            nodes,
+            term,
+            range_servers,
+        }
+    })
 }
 
 pub(super) fn describe_cluster_request() -> impl Strategy<Value = DescribePlacementDriverClusterRequest> {

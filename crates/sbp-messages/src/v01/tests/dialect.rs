@@ -115,9 +115,7 @@ fn request() -> AppendRequest {
             stream_id: StreamId(9),
             request_index: 1,
             batch_length: 160,
-            range_index: None,
-            epoch: None,
-            expected_offset: None,
+            ..AppendInfo::default()
         }],
     }
 }

@@ -90,7 +90,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_valid_header_cut_short_anywhere_is_survived(message in list_ranges_response()) {
+    fn a_valid_header_cut_short_anywhere_is_survived(
+        message in list_ranges_response(),
+        between_servers in replica_append_request(),
+    ) {
+        let header = encoded(&between_servers);
+        for end in 0..header.len() {
+            decode_as_everything(&header[..end]);
+        }
         let header = encoded(&message);
         for end in 0..header.len() {
             decode_as_everything(&header[..end]);

@@ -47,6 +47,8 @@ round_trips! {
     heartbeat_responses: heartbeat_response();
     append_requests: append_request();
     append_responses: append_response(status());
+    append_requests_between_servers: replica_append_request();
+    append_responses_between_servers: replica_append_response();
     fetch_requests: fetch_request();
     fetch_responses: fetch_response(status());
     list_ranges_requests: list_ranges_request();

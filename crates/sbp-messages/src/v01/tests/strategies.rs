@@ -4,7 +4,7 @@ use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId, StreamIdentity, TimestampMs};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use crate::*;
 
@@ -21,6 +21,19 @@ fn optional<T: PartialEq + std::hash::Hash>(value: T, none: T) -> Option<T> {
     let mut hasher = std::hash::DefaultHasher::new();
     value.hash(&mut hasher);
     (value != none && !std::hash::Hasher::finish(&hasher).is_multiple_of(4)).then_some(value)
+}
+
+/// A number that is left out where it is 0: every other one is.
+pub(super) fn or_absent<T: Arbitrary + Default + Clone + std::fmt::Debug + 'static>() -> BoxedStrategy<T> {
+    prop_oneof![Just(T::default()), any::<T>()].boxed()
+}
+
+/// A place, or none; an offset of -1 says that there is none.
+fn position() -> impl Strategy<Value = Option<Position>> {
+    option::of((any::<i64>(), or_absent()).prop_map(|(offset, marks)| Position {
+        offset: Offset(if offset == -1 { -2 } else { offset }),
+        marks,
+    }))
 }
 
 pub(super) fn some<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
@@ -40,30 +53,38 @@ pub(super) fn status() -> BoxedStrategy<Status> {
 }
 
 pub(super) fn range_server() -> impl Strategy<Value = RangeServer> {
-    (any::<i32>(), string()).prop_map(|(id, advertise_addr)| RangeServer {
+    (any::<i32>(), string(), string(), or_absent()).prop_map(|(id, advertise_addr, zone, starts)| RangeServer {
         server_id: ServerId(id),
         advertise_addr,
+        zone,
+        starts,
     })
 }
 
 pub(super) fn range() -> impl Strategy<Value = Range> {
-    let replica = (option::of(range_server()), any::<bool>()).prop_map(|(range_server, is_primary)| ReplicaServer {
+    let replica = (option::of(range_server()), any::<bool>(), or_absent::<i8>());
+    let replica = replica.prop_map(|(range_server, is_primary, state)| ReplicaServer {
         range_server,
         is_primary,
+        state: ReplicaState(state),
     });
     let offsets = (any::<i64>(), any::<i64>(), any::<i64>());
-    let counts = (any::<i8>(), any::<i8>());
+    let counts = (any::<i8>(), any::<i8>(), or_absent(), or_absent());
     (any::<i64>(), any::<i32>(), offsets, some(replica), any::<i64>(), counts).prop_map(
-        |(stream, index, (start, end, next), servers, epoch, (replica_count, ack_count))| Range {
-            stream_id: StreamId(stream),
-            range_index: RangeIndex(index),
-            start_offset: Offset(start),
-            end_offset: optional(Offset(end), Offset(-1)),
-            next_offset: Offset(next),
-            servers,
-            epoch: optional(Epoch(epoch), Epoch(-1)),
-            replica_count: optional(replica_count, -1),
-            ack_count: optional(ack_count, -1),
+        |(stream, index, (start, end, next), servers, epoch, (replica_count, ack_count, end_marks, next_marks))| {
+            Range {
+                stream_id: StreamId(stream),
+                range_index: RangeIndex(index),
+                start_offset: Offset(start),
+                end_offset: optional(Offset(end), Offset(-1)),
+                next_offset: Offset(next),
+                servers,
+                epoch: optional(Epoch(epoch), Epoch(-1)),
+                replica_count: optional(replica_count, -1),
+                ack_count: optional(ack_count, -1),
+                end_marks,
+                next_marks,
+            }
         },
     )
 }
@@ -122,7 +143,7 @@ pub(super) fn heartbeat_request() -> impl Strategy<Value = HeartbeatRequest> {
 }
 
 pub(super) fn heartbeat_response() -> impl Strategy<Value = HeartbeatResponse> {
-    (heartbeat_request(), status()).prop_map(|(request, status)| HeartbeatResponse {
+    (heartbeat_request(), status(), or_absent()).prop_map(|(request, status, term)| HeartbeatResponse {
         client_id: request.client_id,
         client_role: request.client_role,
         range_server: request.range_server,
@@ -130,11 +151,13 @@ pub(super) fn heartbeat_response() -> impl Strategy<Value = HeartbeatResponse> {
         protocol_revision: request.protocol_revision,
         features: request.features,
         connection_id: request.connection_id,
+        term,
     })
 }
 
-pub(super) fn append_request() -> impl Strategy<Value = AppendRequest> {
-    let entry = (
+/// An entry of a client.
+fn append_info() -> impl Strategy<Value = AppendInfo> {
+    (
         any::<i64>(),
         any::<i32>(),
         any::<i32>(),
@@ -150,12 +173,35 @@ pub(super) fn append_request() -> impl Strategy<Value = AppendRequest> {
                 range_index: optional(RangeIndex(range), RangeIndex(-1)),
                 epoch: optional(Epoch(epoch), Epoch(-1)),
                 expected_offset: optional(Offset(expected), Offset(-1)),
+                ..AppendInfo::default()
             },
-        );
+        )
+}
+
+/// Entries as `entry` makes them.
+fn append_request_of(entry: impl Strategy<Value = AppendInfo>) -> impl Strategy<Value = AppendRequest> {
     (any::<i32>(), vec(entry, 0..20)).prop_map(|(timeout_ms, entries)| AppendRequest {
         timeout_ms,
         append_requests: entries.into(),
     })
+}
+
+pub(super) fn append_request() -> impl Strategy<Value = AppendRequest> {
+    append_request_of(append_info())
+}
+
+/// What the primary of a range sends to its other servers.
+pub(super) fn replica_append_request() -> impl Strategy<Value = AppendRequest> {
+    let told = (or_absent(), position(), or_absent::<i8>(), position(), or_absent());
+    let entry = (append_info(), told).prop_map(|(info, (time, confirmed, entry, sealed_end, marks))| AppendInfo {
+        append_time_ms: TimestampMs(time),
+        confirmed,
+        entry: ReplicaEntry(entry),
+        sealed_end,
+        marks,
+        ..info
+    });
+    append_request_of(entry)
 }
 
 /// Answers whose statuses come from `status`.
@@ -179,12 +225,23 @@ pub(super) fn append_response(status: impl Strategy<Value = Status> + Clone) -> 
             next_offset: optional(Offset(next), Offset(-1)),
             duplicate,
             next_sequence: optional(next_sequence, -1),
+            next_marks: 0,
         },
     );
     (any::<i32>(), vec(result, 0..20), status).prop_map(|(throttle_time_ms, results, status)| AppendResponse {
         throttle_time_ms,
         append_responses: results.into(),
         status,
+    })
+}
+
+/// Answers of a replica.
+pub(super) fn replica_append_response() -> impl Strategy<Value = AppendResponse> {
+    (append_response(status()), vec(or_absent(), 20)).prop_map(|(mut response, marks)| {
+        for (result, next_marks) in response.append_responses.iter_mut().zip(marks) {
+            result.next_marks = next_marks;
+        }
+        response
     })
 }
 
@@ -272,12 +329,13 @@ pub(super) fn list_ranges_response() -> impl Strategy<Value = ListRangesResponse
             status,
         }
     });
-    (any::<i32>(), some(result), status(), bytes()).prop_map(
-        |(throttle_time_ms, list_responses, status, continuation)| ListRangesResponse {
+    (any::<i32>(), some(result), status(), bytes(), or_absent()).prop_map(
+        |(throttle_time_ms, list_responses, status, continuation, term)| ListRangesResponse {
             throttle_time_ms,
             list_responses,
             status,
             continuation,
+            term,
         },
     )
 }
@@ -348,12 +406,13 @@ pub(super) fn describe_streams_request() -> impl Strategy<Value = DescribeStream
 
 pub(super) fn describe_streams_response() -> impl Strategy<Value = DescribeStreamsResponse> {
     let result = (option::of(stream()), status()).prop_map(|(stream, status)| DescribeStreamResult { stream, status });
-    (any::<i32>(), some(result), status(), bytes()).prop_map(
-        |(throttle_time_ms, describe_responses, status, continuation)| DescribeStreamsResponse {
+    (any::<i32>(), some(result), status(), bytes(), or_absent()).prop_map(
+        |(throttle_time_ms, describe_responses, status, continuation, term)| DescribeStreamsResponse {
             throttle_time_ms,
             describe_responses,
             status,
             continuation,
+            term,
         },
     )
 }

@@ -6,12 +6,15 @@ use bytes::BytesMut;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use sbp_types::StreamId;
+use sbp_types::{Position, StreamId, TimestampMs};
+use smallvec::smallvec;
 
 use super::super::template::Templated;
 use super::super::{decode, encode};
 use super::strategies::*;
-use crate::{AppendInfo, AppendRequest, AppendResponse, Encoder, ErrorCode, FetchRequest, Message, Status};
+use crate::{
+    AppendInfo, AppendRequest, AppendResponse, Encoder, ErrorCode, FetchRequest, Message, ReplicaEntry, Status,
+};
 
 /// Bytes to overwrite, and how much to cut off or add at the end.
 type Damage = (Vec<(Index, u8)>, Index, bool);
@@ -140,6 +143,48 @@ fn a_withdrawal_goes_through_the_builder() {
     message.encode(&mut Encoder::new(), &mut out);
     let read = FetchRequest::decode(&out).expect("valid");
     assert_eq!((read.withdrawn(), read), (Some(77), message));
+}
+
+#[test]
+fn what_servers_tell_each_other_goes_through_the_builder() {
+    let told = [
+        AppendInfo {
+            append_time_ms: TimestampMs(5),
+            ..AppendInfo::default()
+        },
+        AppendInfo {
+            confirmed: Some(Position::default()),
+            ..AppendInfo::default()
+        },
+        AppendInfo {
+            entry: ReplicaEntry::CONFIRMED,
+            ..AppendInfo::default()
+        },
+        AppendInfo {
+            sealed_end: Some(Position::default()),
+            ..AppendInfo::default()
+        },
+        AppendInfo {
+            marks: 1,
+            ..AppendInfo::default()
+        },
+    ];
+    for entry in told {
+        let message = AppendRequest {
+            timeout_ms: 0,
+            append_requests: smallvec![AppendInfo::default(), entry],
+        };
+        assert_eq!(message.write_template(&mut BytesMut::new()), None, "{entry:?}");
+        let mut out = BytesMut::new();
+        message.encode(&mut Encoder::new(), &mut out);
+        assert_eq!(AppendRequest::decode(&out).expect("valid"), message);
+    }
+    let mut message = AppendResponse {
+        append_responses: vec![Default::default(); 2].into(),
+        ..Default::default()
+    };
+    message.append_responses[1].next_marks = 1;
+    assert_eq!(message.write_template(&mut BytesMut::new()), None);
 }
 
 #[test]

@@ -16,7 +16,22 @@ fn node(n: &mut Count) -> PlacementDriverNode {
 }
 
 fn cluster(n: &mut Count) -> PlacementDriverCluster {
-    PlacementDriverCluster { nodes: n.two(node) }
+    PlacementDriverCluster {
+        nodes: n.two(node),
+        term: n.extension(0, Count::long),
+        range_servers: n.extension(None, |n| Some(n.two(range_server_status))),
+    }
+}
+
+fn range_server_status(n: &mut Count) -> RangeServerStatus {
+    RangeServerStatus {
+        range_server: Some(range_server(n)),
+        state: ServerState::DRAINING,
+        is_up: true,
+        silent_ms: n.long(),
+        open_range_cnt: n.int(),
+        missing_replica_cnt: n.int(),
+    }
 }
 
 impl super::Header for PlacementDriverCluster {
@@ -61,6 +76,7 @@ headers! {
         network_fetch_avg_latency: n.short(),
         range_missing_replica_cnt: n.short(),
         range_active_cnt: n.short(),
+        wanted: n.extension(ServerState::UNSPECIFIED, |_| ServerState::DRAINING),
     };
     ReportMetricsResponse, n => ReportMetricsResponse {
         range_server: Some(range_server(n)),

@@ -59,6 +59,11 @@ impl Count {
         (1 << 40) + self.next()
     }
 
+    /// A count, which has the wire's signed numbers.
+    pub(crate) fn marks(&mut self) -> u32 {
+        self.int().cast_unsigned()
+    }
+
     pub(crate) fn text(&mut self) -> String {
         format!("text {}", self.next())
     }

@@ -1,20 +1,30 @@
 //! APPEND and FETCH.
 
 use sbp_messages::*;
-use sbp_types::{Epoch, Offset, RangeIndex, StreamId, TimestampMs};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, StreamId, TimestampMs};
 
 use super::count::Count;
 use super::headers;
 
 fn append_info(n: &mut Count) -> AppendInfo {
-    AppendInfo {
+    let mut info = AppendInfo {
         stream_id: StreamId(n.long()),
         request_index: n.int(),
         batch_length: n.int(),
         range_index: n.extension(None, |n| Some(RangeIndex(n.int()))),
         epoch: n.extension(None, |n| Some(Epoch(n.long()))),
         expected_offset: n.extension(None, |n| Some(Offset(n.long()))),
+        append_time_ms: n.extension(TimestampMs(0), |n| TimestampMs(n.long())),
+        confirmed: n.extension(None, |n| Some(Position::start(Offset(n.long())))),
+        entry: n.extension(ReplicaEntry::NONE, |_| ReplicaEntry::CONFIRMED),
+        sealed_end: n.extension(None, |n| Some(Position::start(Offset(n.long())))),
+        marks: n.extension(0, Count::marks),
+    };
+    // A position is two fields, and the second ones have the last ids.
+    for position in [&mut info.confirmed, &mut info.sealed_end].into_iter().flatten() {
+        position.marks = n.marks();
     }
+    info
 }
 
 fn append_result(n: &mut Count) -> AppendResult {
@@ -27,6 +37,7 @@ fn append_result(n: &mut Count) -> AppendResult {
         next_offset: n.extension(None, |n| Some(Offset(n.long()))),
         duplicate: n.extension(false, |_| true),
         next_sequence: n.extension(None, |n| Some(n.long())),
+        next_marks: n.extension(0, Count::marks),
     }
 }
 

@@ -38,5 +38,6 @@ headers! {
         protocol_revision: n.extension(0, Count::int),
         features: n.extension(Vec::new(), |n| n.two(feature)),
         connection_id: n.extension(0, Count::long),
+        term: n.extension(0, Count::long),
     };
 }

@@ -11,6 +11,8 @@ pub(crate) fn range_server(n: &mut Count) -> RangeServer {
     RangeServer {
         server_id: ServerId(n.int()),
         advertise_addr: n.text(),
+        zone: n.extension(String::new(), Count::text),
+        starts: n.extension(0, Count::long),
     }
 }
 
@@ -18,6 +20,7 @@ fn replica_server(n: &mut Count) -> ReplicaServer {
     ReplicaServer {
         range_server: Some(range_server(n)),
         is_primary: true,
+        state: n.extension(ReplicaState::COMPLETE, |_| ReplicaState::COPYING),
     }
 }
 
@@ -32,6 +35,8 @@ pub(crate) fn range(n: &mut Count) -> Range {
         epoch: n.extension(None, |n| Some(Epoch(n.long()))),
         replica_count: n.extension(None, |n| Some(n.byte())),
         ack_count: n.extension(None, |n| Some(n.byte())),
+        end_marks: n.extension(0, Count::marks),
+        next_marks: n.extension(0, Count::marks),
     }
 }
 
@@ -64,6 +69,7 @@ fn seal_result(n: &mut Count) -> SealRangesResult {
         stream_id: StreamId(n.long()),
         range: Some(range(n)),
         status: n.status(),
+        confirmed_offset: n.extension(None, |n| Some(Offset(n.long()))),
     }
 }
 
@@ -102,11 +108,15 @@ headers! {
         list_responses: n.two(list_result),
         status: n.status(),
         continuation: n.extension(Bytes::new(), Count::bytes),
+        term: n.extension(0, Count::long),
     };
     SealRangesRequest, n => SealRangesRequest {
         timeout_ms: n.int(),
         ranges: n.two(range_id),
         kind: n.extension(SealKind::UNSPECIFIED, |_| SealKind::PLACEMENT_DRIVER),
+        term: n.extension(0, Count::long),
+        avoid: n.extension(Vec::new(), |n| n.two(|n| ServerId(n.int()))),
+        force: n.extension(false, |_| true),
     };
     SealRangesResponse, n => SealRangesResponse {
         throttle_time_ms: n.int(),
@@ -116,6 +126,7 @@ headers! {
     SyncRangesRequest, n => SyncRangesRequest {
         timeout_ms: n.int(),
         stream_ranges: n.two(stream_ranges),
+        term: n.extension(0, Count::long),
     };
     SyncRangesResponse, n => SyncRangesResponse {
         throttle_time_ms: n.int(),

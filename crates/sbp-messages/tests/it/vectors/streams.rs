@@ -42,6 +42,7 @@ fn delete_result(n: &mut Count) -> DeleteStreamResult {
     DeleteStreamResult {
         deleted_stream: Some(stream(n)),
         status: n.status(),
+        gone: n.extension(false, |_| true),
     }
 }
 
@@ -87,6 +88,7 @@ headers! {
     DeleteStreamsRequest, n => DeleteStreamsRequest {
         timeout_ms: n.int(),
         streams: n.two(stream),
+        term: n.extension(0, Count::long),
     };
     DeleteStreamsResponse, n => DeleteStreamsResponse {
         throttle_time_ms: n.int(),
@@ -114,6 +116,7 @@ headers! {
         describe_responses: n.two(describe_result),
         status: n.status(),
         continuation: n.extension(Bytes::new(), Count::bytes),
+        term: n.extension(0, Count::long),
     };
     TrimStreamsRequest, n => TrimStreamsRequest {
         timeout_ms: n.int(),

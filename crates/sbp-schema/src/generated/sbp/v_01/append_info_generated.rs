@@ -24,6 +24,13 @@ impl<'a> AppendInfo<'a> {
   pub const VT_RANGE_INDEX: ::flatbuffers::VOffsetT = 10;
   pub const VT_EPOCH: ::flatbuffers::VOffsetT = 12;
   pub const VT_EXPECTED_OFFSET: ::flatbuffers::VOffsetT = 14;
+  pub const VT_APPEND_TIME_MS: ::flatbuffers::VOffsetT = 16;
+  pub const VT_CONFIRMED_OFFSET: ::flatbuffers::VOffsetT = 18;
+  pub const VT_ENTRY: ::flatbuffers::VOffsetT = 20;
+  pub const VT_SEALED_END: ::flatbuffers::VOffsetT = 22;
+  pub const VT_MARKS: ::flatbuffers::VOffsetT = 24;
+  pub const VT_CONFIRMED_MARKS: ::flatbuffers::VOffsetT = 26;
+  pub const VT_SEALED_MARKS: ::flatbuffers::VOffsetT = 28;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -35,12 +42,19 @@ impl<'a> AppendInfo<'a> {
     args: &'args AppendInfoArgs
   ) -> ::flatbuffers::WIPOffset<AppendInfo<'bldr>> {
     let mut builder = AppendInfoBuilder::new(_fbb);
+    if let Some(x) = args.sealed_end { builder.add_sealed_end(x); }
+    if let Some(x) = args.confirmed_offset { builder.add_confirmed_offset(x); }
+    if let Some(x) = args.append_time_ms { builder.add_append_time_ms(x); }
     builder.add_expected_offset(args.expected_offset);
     builder.add_epoch(args.epoch);
     builder.add_stream_id(args.stream_id);
+    if let Some(x) = args.sealed_marks { builder.add_sealed_marks(x); }
+    if let Some(x) = args.confirmed_marks { builder.add_confirmed_marks(x); }
+    if let Some(x) = args.marks { builder.add_marks(x); }
     builder.add_range_index(args.range_index);
     builder.add_batch_length(args.batch_length);
     builder.add_request_index(args.request_index);
+    if let Some(x) = args.entry { builder.add_entry(x); }
     builder.finish()
   }
 
@@ -87,6 +101,55 @@ impl<'a> AppendInfo<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(AppendInfo::VT_EXPECTED_OFFSET, Some(-1)).unwrap()}
   }
+  #[inline]
+  pub fn append_time_ms(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(AppendInfo::VT_APPEND_TIME_MS, None)}
+  }
+  #[inline]
+  pub fn confirmed_offset(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(AppendInfo::VT_CONFIRMED_OFFSET, None)}
+  }
+  #[inline]
+  pub fn entry(&self) -> Option<ReplicaEntry> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<ReplicaEntry>(AppendInfo::VT_ENTRY, None)}
+  }
+  #[inline]
+  pub fn sealed_end(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(AppendInfo::VT_SEALED_END, None)}
+  }
+  #[inline]
+  pub fn marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(AppendInfo::VT_MARKS, None)}
+  }
+  #[inline]
+  pub fn confirmed_marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(AppendInfo::VT_CONFIRMED_MARKS, None)}
+  }
+  #[inline]
+  pub fn sealed_marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(AppendInfo::VT_SEALED_MARKS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for AppendInfo<'_> {
@@ -101,6 +164,13 @@ impl ::flatbuffers::Verifiable for AppendInfo<'_> {
      .visit_field::<i32>("range_index", Self::VT_RANGE_INDEX, false)?
      .visit_field::<i64>("epoch", Self::VT_EPOCH, false)?
      .visit_field::<i64>("expected_offset", Self::VT_EXPECTED_OFFSET, false)?
+     .visit_field::<i64>("append_time_ms", Self::VT_APPEND_TIME_MS, false)?
+     .visit_field::<i64>("confirmed_offset", Self::VT_CONFIRMED_OFFSET, false)?
+     .visit_field::<ReplicaEntry>("entry", Self::VT_ENTRY, false)?
+     .visit_field::<i64>("sealed_end", Self::VT_SEALED_END, false)?
+     .visit_field::<i32>("marks", Self::VT_MARKS, false)?
+     .visit_field::<i32>("confirmed_marks", Self::VT_CONFIRMED_MARKS, false)?
+     .visit_field::<i32>("sealed_marks", Self::VT_SEALED_MARKS, false)?
      .finish();
     Ok(())
   }
@@ -112,6 +182,13 @@ pub struct AppendInfoArgs {
     pub range_index: i32,
     pub epoch: i64,
     pub expected_offset: i64,
+    pub append_time_ms: Option<i64>,
+    pub confirmed_offset: Option<i64>,
+    pub entry: Option<ReplicaEntry>,
+    pub sealed_end: Option<i64>,
+    pub marks: Option<i32>,
+    pub confirmed_marks: Option<i32>,
+    pub sealed_marks: Option<i32>,
 }
 impl<'a> Default for AppendInfoArgs {
   #[inline]
@@ -123,6 +200,13 @@ impl<'a> Default for AppendInfoArgs {
       range_index: -1,
       epoch: -1,
       expected_offset: -1,
+      append_time_ms: None,
+      confirmed_offset: None,
+      entry: None,
+      sealed_end: None,
+      marks: None,
+      confirmed_marks: None,
+      sealed_marks: None,
     }
   }
 }
@@ -157,6 +241,34 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> AppendInfoBuilder<'a, 'b, A> 
     self.fbb_.push_slot::<i64>(AppendInfo::VT_EXPECTED_OFFSET, expected_offset, -1);
   }
   #[inline]
+  pub fn add_append_time_ms(&mut self, append_time_ms: i64) {
+    self.fbb_.push_slot_always::<i64>(AppendInfo::VT_APPEND_TIME_MS, append_time_ms);
+  }
+  #[inline]
+  pub fn add_confirmed_offset(&mut self, confirmed_offset: i64) {
+    self.fbb_.push_slot_always::<i64>(AppendInfo::VT_CONFIRMED_OFFSET, confirmed_offset);
+  }
+  #[inline]
+  pub fn add_entry(&mut self, entry: ReplicaEntry) {
+    self.fbb_.push_slot_always::<ReplicaEntry>(AppendInfo::VT_ENTRY, entry);
+  }
+  #[inline]
+  pub fn add_sealed_end(&mut self, sealed_end: i64) {
+    self.fbb_.push_slot_always::<i64>(AppendInfo::VT_SEALED_END, sealed_end);
+  }
+  #[inline]
+  pub fn add_marks(&mut self, marks: i32) {
+    self.fbb_.push_slot_always::<i32>(AppendInfo::VT_MARKS, marks);
+  }
+  #[inline]
+  pub fn add_confirmed_marks(&mut self, confirmed_marks: i32) {
+    self.fbb_.push_slot_always::<i32>(AppendInfo::VT_CONFIRMED_MARKS, confirmed_marks);
+  }
+  #[inline]
+  pub fn add_sealed_marks(&mut self, sealed_marks: i32) {
+    self.fbb_.push_slot_always::<i32>(AppendInfo::VT_SEALED_MARKS, sealed_marks);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> AppendInfoBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     AppendInfoBuilder {
@@ -180,6 +292,13 @@ impl ::core::fmt::Debug for AppendInfo<'_> {
       ds.field("range_index", &self.range_index());
       ds.field("epoch", &self.epoch());
       ds.field("expected_offset", &self.expected_offset());
+      ds.field("append_time_ms", &self.append_time_ms());
+      ds.field("confirmed_offset", &self.confirmed_offset());
+      ds.field("entry", &self.entry());
+      ds.field("sealed_end", &self.sealed_end());
+      ds.field("marks", &self.marks());
+      ds.field("confirmed_marks", &self.confirmed_marks());
+      ds.field("sealed_marks", &self.sealed_marks());
       ds.finish()
   }
 }

@@ -26,6 +26,7 @@ impl<'a> AppendResult<'a> {
   pub const VT_NEXT_OFFSET: ::flatbuffers::VOffsetT = 14;
   pub const VT_DUPLICATE: ::flatbuffers::VOffsetT = 16;
   pub const VT_NEXT_SEQUENCE: ::flatbuffers::VOffsetT = 18;
+  pub const VT_NEXT_MARKS: ::flatbuffers::VOffsetT = 20;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -42,6 +43,7 @@ impl<'a> AppendResult<'a> {
     builder.add_stream_append_time_ms(args.stream_append_time_ms);
     builder.add_base_offset(args.base_offset);
     builder.add_stream_id(args.stream_id);
+    if let Some(x) = args.next_marks { builder.add_next_marks(x); }
     if let Some(x) = args.status { builder.add_status(x); }
     builder.add_request_index(args.request_index);
     builder.add_duplicate(args.duplicate);
@@ -105,6 +107,13 @@ impl<'a> AppendResult<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(AppendResult::VT_NEXT_SEQUENCE, Some(-1)).unwrap()}
   }
+  #[inline]
+  pub fn next_marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(AppendResult::VT_NEXT_MARKS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for AppendResult<'_> {
@@ -121,6 +130,7 @@ impl ::flatbuffers::Verifiable for AppendResult<'_> {
      .visit_field::<i64>("next_offset", Self::VT_NEXT_OFFSET, false)?
      .visit_field::<bool>("duplicate", Self::VT_DUPLICATE, false)?
      .visit_field::<i64>("next_sequence", Self::VT_NEXT_SEQUENCE, false)?
+     .visit_field::<i32>("next_marks", Self::VT_NEXT_MARKS, false)?
      .finish();
     Ok(())
   }
@@ -134,6 +144,7 @@ pub struct AppendResultArgs<'a> {
     pub next_offset: i64,
     pub duplicate: bool,
     pub next_sequence: i64,
+    pub next_marks: Option<i32>,
 }
 impl<'a> Default for AppendResultArgs<'a> {
   #[inline]
@@ -147,6 +158,7 @@ impl<'a> Default for AppendResultArgs<'a> {
       next_offset: -1,
       duplicate: false,
       next_sequence: -1,
+      next_marks: None,
     }
   }
 }
@@ -189,6 +201,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> AppendResultBuilder<'a, 'b, A
     self.fbb_.push_slot::<i64>(AppendResult::VT_NEXT_SEQUENCE, next_sequence, -1);
   }
   #[inline]
+  pub fn add_next_marks(&mut self, next_marks: i32) {
+    self.fbb_.push_slot_always::<i32>(AppendResult::VT_NEXT_MARKS, next_marks);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> AppendResultBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     AppendResultBuilder {
@@ -214,6 +230,7 @@ impl ::core::fmt::Debug for AppendResult<'_> {
       ds.field("next_offset", &self.next_offset());
       ds.field("duplicate", &self.duplicate());
       ds.field("next_sequence", &self.next_sequence());
+      ds.field("next_marks", &self.next_marks());
       ds.finish()
   }
 }

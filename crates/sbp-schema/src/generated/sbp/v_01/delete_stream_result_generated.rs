@@ -20,6 +20,7 @@ impl<'a> ::flatbuffers::Follow<'a> for DeleteStreamResult<'a> {
 impl<'a> DeleteStreamResult<'a> {
   pub const VT_DELETED_STREAM: ::flatbuffers::VOffsetT = 4;
   pub const VT_STATUS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_GONE: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -33,6 +34,7 @@ impl<'a> DeleteStreamResult<'a> {
     let mut builder = DeleteStreamResultBuilder::new(_fbb);
     if let Some(x) = args.status { builder.add_status(x); }
     if let Some(x) = args.deleted_stream { builder.add_deleted_stream(x); }
+    if let Some(x) = args.gone { builder.add_gone(x); }
     builder.finish()
   }
 
@@ -51,6 +53,13 @@ impl<'a> DeleteStreamResult<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<Status>>(DeleteStreamResult::VT_STATUS, None)}
   }
+  #[inline]
+  pub fn gone(&self) -> Option<bool> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(DeleteStreamResult::VT_GONE, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for DeleteStreamResult<'_> {
@@ -61,6 +70,7 @@ impl ::flatbuffers::Verifiable for DeleteStreamResult<'_> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<Stream>>("deleted_stream", Self::VT_DELETED_STREAM, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<Status>>("status", Self::VT_STATUS, false)?
+     .visit_field::<bool>("gone", Self::VT_GONE, false)?
      .finish();
     Ok(())
   }
@@ -68,6 +78,7 @@ impl ::flatbuffers::Verifiable for DeleteStreamResult<'_> {
 pub struct DeleteStreamResultArgs<'a> {
     pub deleted_stream: Option<::flatbuffers::WIPOffset<Stream<'a>>>,
     pub status: Option<::flatbuffers::WIPOffset<Status<'a>>>,
+    pub gone: Option<bool>,
 }
 impl<'a> Default for DeleteStreamResultArgs<'a> {
   #[inline]
@@ -75,6 +86,7 @@ impl<'a> Default for DeleteStreamResultArgs<'a> {
     DeleteStreamResultArgs {
       deleted_stream: None,
       status: None,
+      gone: None,
     }
   }
 }
@@ -91,6 +103,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> DeleteStreamResultBuilder<'a,
   #[inline]
   pub fn add_status(&mut self, status: ::flatbuffers::WIPOffset<Status<'b >>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<Status>>(DeleteStreamResult::VT_STATUS, status);
+  }
+  #[inline]
+  pub fn add_gone(&mut self, gone: bool) {
+    self.fbb_.push_slot_always::<bool>(DeleteStreamResult::VT_GONE, gone);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> DeleteStreamResultBuilder<'a, 'b, A> {
@@ -112,6 +128,7 @@ impl ::core::fmt::Debug for DeleteStreamResult<'_> {
     let mut ds = f.debug_struct("DeleteStreamResult");
       ds.field("deleted_stream", &self.deleted_stream());
       ds.field("status", &self.status());
+      ds.field("gone", &self.gone());
       ds.finish()
   }
 }

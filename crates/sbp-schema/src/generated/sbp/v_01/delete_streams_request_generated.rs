@@ -20,6 +20,7 @@ impl<'a> ::flatbuffers::Follow<'a> for DeleteStreamsRequest<'a> {
 impl<'a> DeleteStreamsRequest<'a> {
   pub const VT_TIMEOUT_MS: ::flatbuffers::VOffsetT = 4;
   pub const VT_STREAMS: ::flatbuffers::VOffsetT = 6;
+  pub const VT_TERM: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -31,6 +32,7 @@ impl<'a> DeleteStreamsRequest<'a> {
     args: &'args DeleteStreamsRequestArgs<'args>
   ) -> ::flatbuffers::WIPOffset<DeleteStreamsRequest<'bldr>> {
     let mut builder = DeleteStreamsRequestBuilder::new(_fbb);
+    if let Some(x) = args.term { builder.add_term(x); }
     if let Some(x) = args.streams { builder.add_streams(x); }
     builder.add_timeout_ms(args.timeout_ms);
     builder.finish()
@@ -51,6 +53,13 @@ impl<'a> DeleteStreamsRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Stream>>>>(DeleteStreamsRequest::VT_STREAMS, None)}
   }
+  #[inline]
+  pub fn term(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(DeleteStreamsRequest::VT_TERM, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for DeleteStreamsRequest<'_> {
@@ -61,6 +70,7 @@ impl ::flatbuffers::Verifiable for DeleteStreamsRequest<'_> {
     v.visit_table(pos)?
      .visit_field::<i32>("timeout_ms", Self::VT_TIMEOUT_MS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Stream>>>>("streams", Self::VT_STREAMS, false)?
+     .visit_field::<i64>("term", Self::VT_TERM, false)?
      .finish();
     Ok(())
   }
@@ -68,6 +78,7 @@ impl ::flatbuffers::Verifiable for DeleteStreamsRequest<'_> {
 pub struct DeleteStreamsRequestArgs<'a> {
     pub timeout_ms: i32,
     pub streams: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Stream<'a>>>>>,
+    pub term: Option<i64>,
 }
 impl<'a> Default for DeleteStreamsRequestArgs<'a> {
   #[inline]
@@ -75,6 +86,7 @@ impl<'a> Default for DeleteStreamsRequestArgs<'a> {
     DeleteStreamsRequestArgs {
       timeout_ms: 0,
       streams: None,
+      term: None,
     }
   }
 }
@@ -91,6 +103,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> DeleteStreamsRequestBuilder<'
   #[inline]
   pub fn add_streams(&mut self, streams: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<Stream<'b >>>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(DeleteStreamsRequest::VT_STREAMS, streams);
+  }
+  #[inline]
+  pub fn add_term(&mut self, term: i64) {
+    self.fbb_.push_slot_always::<i64>(DeleteStreamsRequest::VT_TERM, term);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> DeleteStreamsRequestBuilder<'a, 'b, A> {
@@ -112,6 +128,7 @@ impl ::core::fmt::Debug for DeleteStreamsRequest<'_> {
     let mut ds = f.debug_struct("DeleteStreamsRequest");
       ds.field("timeout_ms", &self.timeout_ms());
       ds.field("streams", &self.streams());
+      ds.field("term", &self.term());
       ds.finish()
   }
 }

@@ -22,6 +22,7 @@ impl<'a> DescribeStreamsResponse<'a> {
   pub const VT_DESCRIBE_RESPONSES: ::flatbuffers::VOffsetT = 6;
   pub const VT_STATUS: ::flatbuffers::VOffsetT = 8;
   pub const VT_CONTINUATION: ::flatbuffers::VOffsetT = 10;
+  pub const VT_TERM: ::flatbuffers::VOffsetT = 12;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -33,6 +34,7 @@ impl<'a> DescribeStreamsResponse<'a> {
     args: &'args DescribeStreamsResponseArgs<'args>
   ) -> ::flatbuffers::WIPOffset<DescribeStreamsResponse<'bldr>> {
     let mut builder = DescribeStreamsResponseBuilder::new(_fbb);
+    if let Some(x) = args.term { builder.add_term(x); }
     if let Some(x) = args.continuation { builder.add_continuation(x); }
     if let Some(x) = args.status { builder.add_status(x); }
     if let Some(x) = args.describe_responses { builder.add_describe_responses(x); }
@@ -69,6 +71,13 @@ impl<'a> DescribeStreamsResponse<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(DescribeStreamsResponse::VT_CONTINUATION, None)}
   }
+  #[inline]
+  pub fn term(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(DescribeStreamsResponse::VT_TERM, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for DescribeStreamsResponse<'_> {
@@ -81,6 +90,7 @@ impl ::flatbuffers::Verifiable for DescribeStreamsResponse<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<DescribeStreamResult>>>>("describe_responses", Self::VT_DESCRIBE_RESPONSES, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<Status>>("status", Self::VT_STATUS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("continuation", Self::VT_CONTINUATION, false)?
+     .visit_field::<i64>("term", Self::VT_TERM, false)?
      .finish();
     Ok(())
   }
@@ -90,6 +100,7 @@ pub struct DescribeStreamsResponseArgs<'a> {
     pub describe_responses: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<DescribeStreamResult<'a>>>>>,
     pub status: Option<::flatbuffers::WIPOffset<Status<'a>>>,
     pub continuation: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub term: Option<i64>,
 }
 impl<'a> Default for DescribeStreamsResponseArgs<'a> {
   #[inline]
@@ -99,6 +110,7 @@ impl<'a> Default for DescribeStreamsResponseArgs<'a> {
       describe_responses: None,
       status: None,
       continuation: None,
+      term: None,
     }
   }
 }
@@ -125,6 +137,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> DescribeStreamsResponseBuilde
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(DescribeStreamsResponse::VT_CONTINUATION, continuation);
   }
   #[inline]
+  pub fn add_term(&mut self, term: i64) {
+    self.fbb_.push_slot_always::<i64>(DescribeStreamsResponse::VT_TERM, term);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> DescribeStreamsResponseBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     DescribeStreamsResponseBuilder {
@@ -146,6 +162,7 @@ impl ::core::fmt::Debug for DescribeStreamsResponse<'_> {
       ds.field("describe_responses", &self.describe_responses());
       ds.field("status", &self.status());
       ds.field("continuation", &self.continuation());
+      ds.field("term", &self.term());
       ds.finish()
   }
 }

@@ -25,6 +25,7 @@ impl<'a> HeartbeatResponse<'a> {
   pub const VT_PROTOCOL_REVISION: ::flatbuffers::VOffsetT = 12;
   pub const VT_FEATURES: ::flatbuffers::VOffsetT = 14;
   pub const VT_CONNECTION_ID: ::flatbuffers::VOffsetT = 16;
+  pub const VT_TERM: ::flatbuffers::VOffsetT = 18;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -36,6 +37,7 @@ impl<'a> HeartbeatResponse<'a> {
     args: &'args HeartbeatResponseArgs<'args>
   ) -> ::flatbuffers::WIPOffset<HeartbeatResponse<'bldr>> {
     let mut builder = HeartbeatResponseBuilder::new(_fbb);
+    if let Some(x) = args.term { builder.add_term(x); }
     builder.add_connection_id(args.connection_id);
     if let Some(x) = args.features { builder.add_features(x); }
     builder.add_protocol_revision(args.protocol_revision);
@@ -96,6 +98,13 @@ impl<'a> HeartbeatResponse<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(HeartbeatResponse::VT_CONNECTION_ID, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn term(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(HeartbeatResponse::VT_TERM, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for HeartbeatResponse<'_> {
@@ -111,6 +120,7 @@ impl ::flatbuffers::Verifiable for HeartbeatResponse<'_> {
      .visit_field::<i32>("protocol_revision", Self::VT_PROTOCOL_REVISION, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<Feature>>>>("features", Self::VT_FEATURES, false)?
      .visit_field::<i64>("connection_id", Self::VT_CONNECTION_ID, false)?
+     .visit_field::<i64>("term", Self::VT_TERM, false)?
      .finish();
     Ok(())
   }
@@ -123,6 +133,7 @@ pub struct HeartbeatResponseArgs<'a> {
     pub protocol_revision: i32,
     pub features: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<Feature<'a>>>>>,
     pub connection_id: i64,
+    pub term: Option<i64>,
 }
 impl<'a> Default for HeartbeatResponseArgs<'a> {
   #[inline]
@@ -135,6 +146,7 @@ impl<'a> Default for HeartbeatResponseArgs<'a> {
       protocol_revision: 0,
       features: None,
       connection_id: 0,
+      term: None,
     }
   }
 }
@@ -173,6 +185,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> HeartbeatResponseBuilder<'a, 
     self.fbb_.push_slot::<i64>(HeartbeatResponse::VT_CONNECTION_ID, connection_id, 0);
   }
   #[inline]
+  pub fn add_term(&mut self, term: i64) {
+    self.fbb_.push_slot_always::<i64>(HeartbeatResponse::VT_TERM, term);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> HeartbeatResponseBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     HeartbeatResponseBuilder {
@@ -197,6 +213,7 @@ impl ::core::fmt::Debug for HeartbeatResponse<'_> {
       ds.field("protocol_revision", &self.protocol_revision());
       ds.field("features", &self.features());
       ds.field("connection_id", &self.connection_id());
+      ds.field("term", &self.term());
       ds.finish()
   }
 }

@@ -22,6 +22,7 @@ impl<'a> ListRangesResponse<'a> {
   pub const VT_LIST_RESPONSES: ::flatbuffers::VOffsetT = 6;
   pub const VT_STATUS: ::flatbuffers::VOffsetT = 8;
   pub const VT_CONTINUATION: ::flatbuffers::VOffsetT = 10;
+  pub const VT_TERM: ::flatbuffers::VOffsetT = 12;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -33,6 +34,7 @@ impl<'a> ListRangesResponse<'a> {
     args: &'args ListRangesResponseArgs<'args>
   ) -> ::flatbuffers::WIPOffset<ListRangesResponse<'bldr>> {
     let mut builder = ListRangesResponseBuilder::new(_fbb);
+    if let Some(x) = args.term { builder.add_term(x); }
     if let Some(x) = args.continuation { builder.add_continuation(x); }
     if let Some(x) = args.status { builder.add_status(x); }
     if let Some(x) = args.list_responses { builder.add_list_responses(x); }
@@ -69,6 +71,13 @@ impl<'a> ListRangesResponse<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, u8>>>(ListRangesResponse::VT_CONTINUATION, None)}
   }
+  #[inline]
+  pub fn term(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(ListRangesResponse::VT_TERM, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for ListRangesResponse<'_> {
@@ -81,6 +90,7 @@ impl ::flatbuffers::Verifiable for ListRangesResponse<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<ListRangesResult>>>>("list_responses", Self::VT_LIST_RESPONSES, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<Status>>("status", Self::VT_STATUS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, u8>>>("continuation", Self::VT_CONTINUATION, false)?
+     .visit_field::<i64>("term", Self::VT_TERM, false)?
      .finish();
     Ok(())
   }
@@ -90,6 +100,7 @@ pub struct ListRangesResponseArgs<'a> {
     pub list_responses: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<ListRangesResult<'a>>>>>,
     pub status: Option<::flatbuffers::WIPOffset<Status<'a>>>,
     pub continuation: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, u8>>>,
+    pub term: Option<i64>,
 }
 impl<'a> Default for ListRangesResponseArgs<'a> {
   #[inline]
@@ -99,6 +110,7 @@ impl<'a> Default for ListRangesResponseArgs<'a> {
       list_responses: None,
       status: None,
       continuation: None,
+      term: None,
     }
   }
 }
@@ -125,6 +137,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ListRangesResponseBuilder<'a,
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(ListRangesResponse::VT_CONTINUATION, continuation);
   }
   #[inline]
+  pub fn add_term(&mut self, term: i64) {
+    self.fbb_.push_slot_always::<i64>(ListRangesResponse::VT_TERM, term);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ListRangesResponseBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     ListRangesResponseBuilder {
@@ -146,6 +162,7 @@ impl ::core::fmt::Debug for ListRangesResponse<'_> {
       ds.field("list_responses", &self.list_responses());
       ds.field("status", &self.status());
       ds.field("continuation", &self.continuation());
+      ds.field("term", &self.term());
       ds.finish()
   }
 }

@@ -19,6 +19,8 @@ impl<'a> ::flatbuffers::Follow<'a> for PlacementDriverCluster<'a> {
 
 impl<'a> PlacementDriverCluster<'a> {
   pub const VT_NODES: ::flatbuffers::VOffsetT = 4;
+  pub const VT_TERM: ::flatbuffers::VOffsetT = 6;
+  pub const VT_RANGE_SERVERS: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -30,6 +32,8 @@ impl<'a> PlacementDriverCluster<'a> {
     args: &'args PlacementDriverClusterArgs<'args>
   ) -> ::flatbuffers::WIPOffset<PlacementDriverCluster<'bldr>> {
     let mut builder = PlacementDriverClusterBuilder::new(_fbb);
+    if let Some(x) = args.term { builder.add_term(x); }
+    if let Some(x) = args.range_servers { builder.add_range_servers(x); }
     if let Some(x) = args.nodes { builder.add_nodes(x); }
     builder.finish()
   }
@@ -42,6 +46,20 @@ impl<'a> PlacementDriverCluster<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<PlacementDriverNode>>>>(PlacementDriverCluster::VT_NODES, None)}
   }
+  #[inline]
+  pub fn term(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(PlacementDriverCluster::VT_TERM, None)}
+  }
+  #[inline]
+  pub fn range_servers(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeServerStatus<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeServerStatus>>>>(PlacementDriverCluster::VT_RANGE_SERVERS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for PlacementDriverCluster<'_> {
@@ -51,18 +69,24 @@ impl ::flatbuffers::Verifiable for PlacementDriverCluster<'_> {
   ) -> Result<(), ::flatbuffers::InvalidFlatbuffer> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<PlacementDriverNode>>>>("nodes", Self::VT_NODES, false)?
+     .visit_field::<i64>("term", Self::VT_TERM, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<RangeServerStatus>>>>("range_servers", Self::VT_RANGE_SERVERS, false)?
      .finish();
     Ok(())
   }
 }
 pub struct PlacementDriverClusterArgs<'a> {
     pub nodes: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<PlacementDriverNode<'a>>>>>,
+    pub term: Option<i64>,
+    pub range_servers: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeServerStatus<'a>>>>>,
 }
 impl<'a> Default for PlacementDriverClusterArgs<'a> {
   #[inline]
   fn default() -> Self {
     PlacementDriverClusterArgs {
       nodes: None,
+      term: None,
+      range_servers: None,
     }
   }
 }
@@ -75,6 +99,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> PlacementDriverClusterBuilder
   #[inline]
   pub fn add_nodes(&mut self, nodes: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<PlacementDriverNode<'b >>>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(PlacementDriverCluster::VT_NODES, nodes);
+  }
+  #[inline]
+  pub fn add_term(&mut self, term: i64) {
+    self.fbb_.push_slot_always::<i64>(PlacementDriverCluster::VT_TERM, term);
+  }
+  #[inline]
+  pub fn add_range_servers(&mut self, range_servers: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<RangeServerStatus<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(PlacementDriverCluster::VT_RANGE_SERVERS, range_servers);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> PlacementDriverClusterBuilder<'a, 'b, A> {
@@ -95,6 +127,8 @@ impl ::core::fmt::Debug for PlacementDriverCluster<'_> {
   fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
     let mut ds = f.debug_struct("PlacementDriverCluster");
       ds.field("nodes", &self.nodes());
+      ds.field("term", &self.term());
+      ds.field("range_servers", &self.range_servers());
       ds.finish()
   }
 }

@@ -27,6 +27,8 @@ impl<'a> Range<'a> {
   pub const VT_EPOCH: ::flatbuffers::VOffsetT = 16;
   pub const VT_REPLICA_COUNT: ::flatbuffers::VOffsetT = 18;
   pub const VT_ACK_COUNT: ::flatbuffers::VOffsetT = 20;
+  pub const VT_END_MARKS: ::flatbuffers::VOffsetT = 22;
+  pub const VT_NEXT_MARKS: ::flatbuffers::VOffsetT = 24;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -43,6 +45,8 @@ impl<'a> Range<'a> {
     builder.add_end_offset(args.end_offset);
     builder.add_start_offset(args.start_offset);
     builder.add_stream_id(args.stream_id);
+    if let Some(x) = args.next_marks { builder.add_next_marks(x); }
+    if let Some(x) = args.end_marks { builder.add_end_marks(x); }
     if let Some(x) = args.servers { builder.add_servers(x); }
     builder.add_range_index(args.range_index);
     builder.add_ack_count(args.ack_count);
@@ -114,6 +118,20 @@ impl<'a> Range<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i8>(Range::VT_ACK_COUNT, Some(-1)).unwrap()}
   }
+  #[inline]
+  pub fn end_marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(Range::VT_END_MARKS, None)}
+  }
+  #[inline]
+  pub fn next_marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(Range::VT_NEXT_MARKS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Range<'_> {
@@ -131,6 +149,8 @@ impl ::flatbuffers::Verifiable for Range<'_> {
      .visit_field::<i64>("epoch", Self::VT_EPOCH, false)?
      .visit_field::<i8>("replica_count", Self::VT_REPLICA_COUNT, false)?
      .visit_field::<i8>("ack_count", Self::VT_ACK_COUNT, false)?
+     .visit_field::<i32>("end_marks", Self::VT_END_MARKS, false)?
+     .visit_field::<i32>("next_marks", Self::VT_NEXT_MARKS, false)?
      .finish();
     Ok(())
   }
@@ -145,6 +165,8 @@ pub struct RangeArgs<'a> {
     pub epoch: i64,
     pub replica_count: i8,
     pub ack_count: i8,
+    pub end_marks: Option<i32>,
+    pub next_marks: Option<i32>,
 }
 impl<'a> Default for RangeArgs<'a> {
   #[inline]
@@ -159,6 +181,8 @@ impl<'a> Default for RangeArgs<'a> {
       epoch: -1,
       replica_count: -1,
       ack_count: -1,
+      end_marks: None,
+      next_marks: None,
     }
   }
 }
@@ -205,6 +229,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RangeBuilder<'a, 'b, A> {
     self.fbb_.push_slot::<i8>(Range::VT_ACK_COUNT, ack_count, -1);
   }
   #[inline]
+  pub fn add_end_marks(&mut self, end_marks: i32) {
+    self.fbb_.push_slot_always::<i32>(Range::VT_END_MARKS, end_marks);
+  }
+  #[inline]
+  pub fn add_next_marks(&mut self, next_marks: i32) {
+    self.fbb_.push_slot_always::<i32>(Range::VT_NEXT_MARKS, next_marks);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RangeBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     RangeBuilder {
@@ -231,6 +263,8 @@ impl ::core::fmt::Debug for Range<'_> {
       ds.field("epoch", &self.epoch());
       ds.field("replica_count", &self.replica_count());
       ds.field("ack_count", &self.ack_count());
+      ds.field("end_marks", &self.end_marks());
+      ds.field("next_marks", &self.next_marks());
       ds.finish()
   }
 }

@@ -20,6 +20,8 @@ impl<'a> ::flatbuffers::Follow<'a> for RangeServer<'a> {
 impl<'a> RangeServer<'a> {
   pub const VT_SERVER_ID: ::flatbuffers::VOffsetT = 4;
   pub const VT_ADVERTISE_ADDR: ::flatbuffers::VOffsetT = 6;
+  pub const VT_ZONE: ::flatbuffers::VOffsetT = 8;
+  pub const VT_STARTS: ::flatbuffers::VOffsetT = 10;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -31,6 +33,8 @@ impl<'a> RangeServer<'a> {
     args: &'args RangeServerArgs<'args>
   ) -> ::flatbuffers::WIPOffset<RangeServer<'bldr>> {
     let mut builder = RangeServerBuilder::new(_fbb);
+    if let Some(x) = args.starts { builder.add_starts(x); }
+    if let Some(x) = args.zone { builder.add_zone(x); }
     if let Some(x) = args.advertise_addr { builder.add_advertise_addr(x); }
     builder.add_server_id(args.server_id);
     builder.finish()
@@ -51,6 +55,20 @@ impl<'a> RangeServer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(RangeServer::VT_ADVERTISE_ADDR, None)}
   }
+  #[inline]
+  pub fn zone(&self) -> Option<&'a str> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<&str>>(RangeServer::VT_ZONE, None)}
+  }
+  #[inline]
+  pub fn starts(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(RangeServer::VT_STARTS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for RangeServer<'_> {
@@ -61,6 +79,8 @@ impl ::flatbuffers::Verifiable for RangeServer<'_> {
     v.visit_table(pos)?
      .visit_field::<i32>("server_id", Self::VT_SERVER_ID, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("advertise_addr", Self::VT_ADVERTISE_ADDR, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("zone", Self::VT_ZONE, false)?
+     .visit_field::<i64>("starts", Self::VT_STARTS, false)?
      .finish();
     Ok(())
   }
@@ -68,6 +88,8 @@ impl ::flatbuffers::Verifiable for RangeServer<'_> {
 pub struct RangeServerArgs<'a> {
     pub server_id: i32,
     pub advertise_addr: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub zone: Option<::flatbuffers::WIPOffset<&'a str>>,
+    pub starts: Option<i64>,
 }
 impl<'a> Default for RangeServerArgs<'a> {
   #[inline]
@@ -75,6 +97,8 @@ impl<'a> Default for RangeServerArgs<'a> {
     RangeServerArgs {
       server_id: -1,
       advertise_addr: None,
+      zone: None,
+      starts: None,
     }
   }
 }
@@ -91,6 +115,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RangeServerBuilder<'a, 'b, A>
   #[inline]
   pub fn add_advertise_addr(&mut self, advertise_addr: ::flatbuffers::WIPOffset<&'b  str>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(RangeServer::VT_ADVERTISE_ADDR, advertise_addr);
+  }
+  #[inline]
+  pub fn add_zone(&mut self, zone: ::flatbuffers::WIPOffset<&'b  str>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(RangeServer::VT_ZONE, zone);
+  }
+  #[inline]
+  pub fn add_starts(&mut self, starts: i64) {
+    self.fbb_.push_slot_always::<i64>(RangeServer::VT_STARTS, starts);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RangeServerBuilder<'a, 'b, A> {
@@ -112,6 +144,8 @@ impl ::core::fmt::Debug for RangeServer<'_> {
     let mut ds = f.debug_struct("RangeServer");
       ds.field("server_id", &self.server_id());
       ds.field("advertise_addr", &self.advertise_addr());
+      ds.field("zone", &self.zone());
+      ds.field("starts", &self.starts());
       ds.finish()
   }
 }

@@ -20,6 +20,7 @@ impl<'a> ::flatbuffers::Follow<'a> for ReplicaServer<'a> {
 impl<'a> ReplicaServer<'a> {
   pub const VT_RANGE_SERVER: ::flatbuffers::VOffsetT = 4;
   pub const VT_IS_PRIMARY: ::flatbuffers::VOffsetT = 6;
+  pub const VT_STATE: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -32,6 +33,7 @@ impl<'a> ReplicaServer<'a> {
   ) -> ::flatbuffers::WIPOffset<ReplicaServer<'bldr>> {
     let mut builder = ReplicaServerBuilder::new(_fbb);
     if let Some(x) = args.range_server { builder.add_range_server(x); }
+    if let Some(x) = args.state { builder.add_state(x); }
     builder.add_is_primary(args.is_primary);
     builder.finish()
   }
@@ -51,6 +53,13 @@ impl<'a> ReplicaServer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<bool>(ReplicaServer::VT_IS_PRIMARY, Some(false)).unwrap()}
   }
+  #[inline]
+  pub fn state(&self) -> Option<ReplicaState> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<ReplicaState>(ReplicaServer::VT_STATE, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for ReplicaServer<'_> {
@@ -61,6 +70,7 @@ impl ::flatbuffers::Verifiable for ReplicaServer<'_> {
     v.visit_table(pos)?
      .visit_field::<::flatbuffers::ForwardsUOffset<RangeServer>>("range_server", Self::VT_RANGE_SERVER, false)?
      .visit_field::<bool>("is_primary", Self::VT_IS_PRIMARY, false)?
+     .visit_field::<ReplicaState>("state", Self::VT_STATE, false)?
      .finish();
     Ok(())
   }
@@ -68,6 +78,7 @@ impl ::flatbuffers::Verifiable for ReplicaServer<'_> {
 pub struct ReplicaServerArgs<'a> {
     pub range_server: Option<::flatbuffers::WIPOffset<RangeServer<'a>>>,
     pub is_primary: bool,
+    pub state: Option<ReplicaState>,
 }
 impl<'a> Default for ReplicaServerArgs<'a> {
   #[inline]
@@ -75,6 +86,7 @@ impl<'a> Default for ReplicaServerArgs<'a> {
     ReplicaServerArgs {
       range_server: None,
       is_primary: false,
+      state: None,
     }
   }
 }
@@ -91,6 +103,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ReplicaServerBuilder<'a, 'b, 
   #[inline]
   pub fn add_is_primary(&mut self, is_primary: bool) {
     self.fbb_.push_slot::<bool>(ReplicaServer::VT_IS_PRIMARY, is_primary, false);
+  }
+  #[inline]
+  pub fn add_state(&mut self, state: ReplicaState) {
+    self.fbb_.push_slot_always::<ReplicaState>(ReplicaServer::VT_STATE, state);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ReplicaServerBuilder<'a, 'b, A> {
@@ -112,6 +128,7 @@ impl ::core::fmt::Debug for ReplicaServer<'_> {
     let mut ds = f.debug_struct("ReplicaServer");
       ds.field("range_server", &self.range_server());
       ds.field("is_primary", &self.is_primary());
+      ds.field("state", &self.state());
       ds.finish()
   }
 }

@@ -36,6 +36,7 @@ impl<'a> ReportMetricsRequest<'a> {
   pub const VT_NETWORK_FETCH_AVG_LATENCY: ::flatbuffers::VOffsetT = 34;
   pub const VT_RANGE_MISSING_REPLICA_CNT: ::flatbuffers::VOffsetT = 36;
   pub const VT_RANGE_ACTIVE_CNT: ::flatbuffers::VOffsetT = 38;
+  pub const VT_WANTED: ::flatbuffers::VOffsetT = 40;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -65,6 +66,7 @@ impl<'a> ReportMetricsRequest<'a> {
     builder.add_uring_task_avg_latency(args.uring_task_avg_latency);
     builder.add_uring_inflight_task_cnt(args.uring_inflight_task_cnt);
     builder.add_uring_task_rate(args.uring_task_rate);
+    if let Some(x) = args.wanted { builder.add_wanted(x); }
     builder.finish()
   }
 
@@ -195,6 +197,13 @@ impl<'a> ReportMetricsRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i16>(ReportMetricsRequest::VT_RANGE_ACTIVE_CNT, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn wanted(&self) -> Option<ServerState> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<ServerState>(ReportMetricsRequest::VT_WANTED, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for ReportMetricsRequest<'_> {
@@ -221,6 +230,7 @@ impl ::flatbuffers::Verifiable for ReportMetricsRequest<'_> {
      .visit_field::<i16>("network_fetch_avg_latency", Self::VT_NETWORK_FETCH_AVG_LATENCY, false)?
      .visit_field::<i16>("range_missing_replica_cnt", Self::VT_RANGE_MISSING_REPLICA_CNT, false)?
      .visit_field::<i16>("range_active_cnt", Self::VT_RANGE_ACTIVE_CNT, false)?
+     .visit_field::<ServerState>("wanted", Self::VT_WANTED, false)?
      .finish();
     Ok(())
   }
@@ -244,6 +254,7 @@ pub struct ReportMetricsRequestArgs<'a> {
     pub network_fetch_avg_latency: i16,
     pub range_missing_replica_cnt: i16,
     pub range_active_cnt: i16,
+    pub wanted: Option<ServerState>,
 }
 impl<'a> Default for ReportMetricsRequestArgs<'a> {
   #[inline]
@@ -267,6 +278,7 @@ impl<'a> Default for ReportMetricsRequestArgs<'a> {
       network_fetch_avg_latency: 0,
       range_missing_replica_cnt: 0,
       range_active_cnt: 0,
+      wanted: None,
     }
   }
 }
@@ -349,6 +361,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ReportMetricsRequestBuilder<'
     self.fbb_.push_slot::<i16>(ReportMetricsRequest::VT_RANGE_ACTIVE_CNT, range_active_cnt, 0);
   }
   #[inline]
+  pub fn add_wanted(&mut self, wanted: ServerState) {
+    self.fbb_.push_slot_always::<ServerState>(ReportMetricsRequest::VT_WANTED, wanted);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ReportMetricsRequestBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     ReportMetricsRequestBuilder {
@@ -384,6 +400,7 @@ impl ::core::fmt::Debug for ReportMetricsRequest<'_> {
       ds.field("network_fetch_avg_latency", &self.network_fetch_avg_latency());
       ds.field("range_missing_replica_cnt", &self.range_missing_replica_cnt());
       ds.field("range_active_cnt", &self.range_active_cnt());
+      ds.field("wanted", &self.wanted());
       ds.finish()
   }
 }

@@ -21,6 +21,9 @@ impl<'a> SealRangesRequest<'a> {
   pub const VT_TIMEOUT_MS: ::flatbuffers::VOffsetT = 4;
   pub const VT_RANGES: ::flatbuffers::VOffsetT = 6;
   pub const VT_KIND: ::flatbuffers::VOffsetT = 8;
+  pub const VT_TERM: ::flatbuffers::VOffsetT = 10;
+  pub const VT_AVOID: ::flatbuffers::VOffsetT = 12;
+  pub const VT_FORCE: ::flatbuffers::VOffsetT = 14;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -32,8 +35,11 @@ impl<'a> SealRangesRequest<'a> {
     args: &'args SealRangesRequestArgs<'args>
   ) -> ::flatbuffers::WIPOffset<SealRangesRequest<'bldr>> {
     let mut builder = SealRangesRequestBuilder::new(_fbb);
+    if let Some(x) = args.term { builder.add_term(x); }
+    if let Some(x) = args.avoid { builder.add_avoid(x); }
     if let Some(x) = args.ranges { builder.add_ranges(x); }
     builder.add_timeout_ms(args.timeout_ms);
+    if let Some(x) = args.force { builder.add_force(x); }
     builder.add_kind(args.kind);
     builder.finish()
   }
@@ -60,6 +66,27 @@ impl<'a> SealRangesRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<SealKind>(SealRangesRequest::VT_KIND, Some(SealKind::UNSPECIFIED)).unwrap()}
   }
+  #[inline]
+  pub fn term(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(SealRangesRequest::VT_TERM, None)}
+  }
+  #[inline]
+  pub fn avoid(&self) -> Option<::flatbuffers::Vector<'a, i32>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i32>>>(SealRangesRequest::VT_AVOID, None)}
+  }
+  #[inline]
+  pub fn force(&self) -> Option<bool> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<bool>(SealRangesRequest::VT_FORCE, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SealRangesRequest<'_> {
@@ -71,6 +98,9 @@ impl ::flatbuffers::Verifiable for SealRangesRequest<'_> {
      .visit_field::<i32>("timeout_ms", Self::VT_TIMEOUT_MS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<RangeId>>>>("ranges", Self::VT_RANGES, false)?
      .visit_field::<SealKind>("kind", Self::VT_KIND, false)?
+     .visit_field::<i64>("term", Self::VT_TERM, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i32>>>("avoid", Self::VT_AVOID, false)?
+     .visit_field::<bool>("force", Self::VT_FORCE, false)?
      .finish();
     Ok(())
   }
@@ -79,6 +109,9 @@ pub struct SealRangesRequestArgs<'a> {
     pub timeout_ms: i32,
     pub ranges: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeId<'a>>>>>,
     pub kind: SealKind,
+    pub term: Option<i64>,
+    pub avoid: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i32>>>,
+    pub force: Option<bool>,
 }
 impl<'a> Default for SealRangesRequestArgs<'a> {
   #[inline]
@@ -87,6 +120,9 @@ impl<'a> Default for SealRangesRequestArgs<'a> {
       timeout_ms: 0,
       ranges: None,
       kind: SealKind::UNSPECIFIED,
+      term: None,
+      avoid: None,
+      force: None,
     }
   }
 }
@@ -109,6 +145,18 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SealRangesRequestBuilder<'a, 
     self.fbb_.push_slot::<SealKind>(SealRangesRequest::VT_KIND, kind, SealKind::UNSPECIFIED);
   }
   #[inline]
+  pub fn add_term(&mut self, term: i64) {
+    self.fbb_.push_slot_always::<i64>(SealRangesRequest::VT_TERM, term);
+  }
+  #[inline]
+  pub fn add_avoid(&mut self, avoid: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , i32>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SealRangesRequest::VT_AVOID, avoid);
+  }
+  #[inline]
+  pub fn add_force(&mut self, force: bool) {
+    self.fbb_.push_slot_always::<bool>(SealRangesRequest::VT_FORCE, force);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SealRangesRequestBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SealRangesRequestBuilder {
@@ -129,6 +177,9 @@ impl ::core::fmt::Debug for SealRangesRequest<'_> {
       ds.field("timeout_ms", &self.timeout_ms());
       ds.field("ranges", &self.ranges());
       ds.field("kind", &self.kind());
+      ds.field("term", &self.term());
+      ds.field("avoid", &self.avoid());
+      ds.field("force", &self.force());
       ds.finish()
   }
 }

@@ -21,6 +21,7 @@ impl<'a> SealRangesResult<'a> {
   pub const VT_STREAM_ID: ::flatbuffers::VOffsetT = 4;
   pub const VT_RANGE: ::flatbuffers::VOffsetT = 6;
   pub const VT_STATUS: ::flatbuffers::VOffsetT = 8;
+  pub const VT_CONFIRMED_OFFSET: ::flatbuffers::VOffsetT = 10;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -32,6 +33,7 @@ impl<'a> SealRangesResult<'a> {
     args: &'args SealRangesResultArgs<'args>
   ) -> ::flatbuffers::WIPOffset<SealRangesResult<'bldr>> {
     let mut builder = SealRangesResultBuilder::new(_fbb);
+    if let Some(x) = args.confirmed_offset { builder.add_confirmed_offset(x); }
     builder.add_stream_id(args.stream_id);
     if let Some(x) = args.status { builder.add_status(x); }
     if let Some(x) = args.range { builder.add_range(x); }
@@ -60,6 +62,13 @@ impl<'a> SealRangesResult<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<Status>>(SealRangesResult::VT_STATUS, None)}
   }
+  #[inline]
+  pub fn confirmed_offset(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(SealRangesResult::VT_CONFIRMED_OFFSET, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SealRangesResult<'_> {
@@ -71,6 +80,7 @@ impl ::flatbuffers::Verifiable for SealRangesResult<'_> {
      .visit_field::<i64>("stream_id", Self::VT_STREAM_ID, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<Range>>("range", Self::VT_RANGE, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<Status>>("status", Self::VT_STATUS, false)?
+     .visit_field::<i64>("confirmed_offset", Self::VT_CONFIRMED_OFFSET, false)?
      .finish();
     Ok(())
   }
@@ -79,6 +89,7 @@ pub struct SealRangesResultArgs<'a> {
     pub stream_id: i64,
     pub range: Option<::flatbuffers::WIPOffset<Range<'a>>>,
     pub status: Option<::flatbuffers::WIPOffset<Status<'a>>>,
+    pub confirmed_offset: Option<i64>,
 }
 impl<'a> Default for SealRangesResultArgs<'a> {
   #[inline]
@@ -87,6 +98,7 @@ impl<'a> Default for SealRangesResultArgs<'a> {
       stream_id: -1,
       range: None,
       status: None,
+      confirmed_offset: None,
     }
   }
 }
@@ -109,6 +121,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SealRangesResultBuilder<'a, '
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<Status>>(SealRangesResult::VT_STATUS, status);
   }
   #[inline]
+  pub fn add_confirmed_offset(&mut self, confirmed_offset: i64) {
+    self.fbb_.push_slot_always::<i64>(SealRangesResult::VT_CONFIRMED_OFFSET, confirmed_offset);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SealRangesResultBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SealRangesResultBuilder {
@@ -129,6 +145,7 @@ impl ::core::fmt::Debug for SealRangesResult<'_> {
       ds.field("stream_id", &self.stream_id());
       ds.field("range", &self.range());
       ds.field("status", &self.status());
+      ds.field("confirmed_offset", &self.confirmed_offset());
       ds.finish()
   }
 }

@@ -20,6 +20,7 @@ impl<'a> ::flatbuffers::Follow<'a> for SyncRangesRequest<'a> {
 impl<'a> SyncRangesRequest<'a> {
   pub const VT_TIMEOUT_MS: ::flatbuffers::VOffsetT = 4;
   pub const VT_STREAM_RANGES: ::flatbuffers::VOffsetT = 6;
+  pub const VT_TERM: ::flatbuffers::VOffsetT = 8;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -31,6 +32,7 @@ impl<'a> SyncRangesRequest<'a> {
     args: &'args SyncRangesRequestArgs<'args>
   ) -> ::flatbuffers::WIPOffset<SyncRangesRequest<'bldr>> {
     let mut builder = SyncRangesRequestBuilder::new(_fbb);
+    if let Some(x) = args.term { builder.add_term(x); }
     if let Some(x) = args.stream_ranges { builder.add_stream_ranges(x); }
     builder.add_timeout_ms(args.timeout_ms);
     builder.finish()
@@ -51,6 +53,13 @@ impl<'a> SyncRangesRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<StreamRanges>>>>(SyncRangesRequest::VT_STREAM_RANGES, None)}
   }
+  #[inline]
+  pub fn term(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(SyncRangesRequest::VT_TERM, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SyncRangesRequest<'_> {
@@ -61,6 +70,7 @@ impl ::flatbuffers::Verifiable for SyncRangesRequest<'_> {
     v.visit_table(pos)?
      .visit_field::<i32>("timeout_ms", Self::VT_TIMEOUT_MS, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<StreamRanges>>>>("stream_ranges", Self::VT_STREAM_RANGES, false)?
+     .visit_field::<i64>("term", Self::VT_TERM, false)?
      .finish();
     Ok(())
   }
@@ -68,6 +78,7 @@ impl ::flatbuffers::Verifiable for SyncRangesRequest<'_> {
 pub struct SyncRangesRequestArgs<'a> {
     pub timeout_ms: i32,
     pub stream_ranges: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<StreamRanges<'a>>>>>,
+    pub term: Option<i64>,
 }
 impl<'a> Default for SyncRangesRequestArgs<'a> {
   #[inline]
@@ -75,6 +86,7 @@ impl<'a> Default for SyncRangesRequestArgs<'a> {
     SyncRangesRequestArgs {
       timeout_ms: 0,
       stream_ranges: None,
+      term: None,
     }
   }
 }
@@ -91,6 +103,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SyncRangesRequestBuilder<'a, 
   #[inline]
   pub fn add_stream_ranges(&mut self, stream_ranges: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<StreamRanges<'b >>>>) {
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SyncRangesRequest::VT_STREAM_RANGES, stream_ranges);
+  }
+  #[inline]
+  pub fn add_term(&mut self, term: i64) {
+    self.fbb_.push_slot_always::<i64>(SyncRangesRequest::VT_TERM, term);
   }
   #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SyncRangesRequestBuilder<'a, 'b, A> {
@@ -112,6 +128,7 @@ impl ::core::fmt::Debug for SyncRangesRequest<'_> {
     let mut ds = f.debug_struct("SyncRangesRequest");
       ds.field("timeout_ms", &self.timeout_ms());
       ds.field("stream_ranges", &self.stream_ranges());
+      ds.field("term", &self.term());
       ds.finish()
   }
 }
