@@ -35,6 +35,10 @@ impl Progress {
         self.0.iter_mut().find(|peer| peer.server == server)
     }
 
+    pub(crate) fn servers(&self) -> impl Iterator<Item = ServerId> {
+        self.0.iter().map(|peer| peer.server)
+    }
+
     pub(crate) fn synced(&self) -> impl Iterator<Item = Position> {
         self.0.iter().map(|peer| peer.synced)
     }

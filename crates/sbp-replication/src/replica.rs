@@ -361,6 +361,25 @@ impl Replica {
         (peer.sent < self.queued && self.end.is_none()).then_some((peer.sent, None))
     }
 
+    /// The servers that this one sends entries to.
+    pub fn sends_to(&self) -> impl Iterator<Item = ServerId> {
+        let copying = self.copying.iter().flat_map(|copying| copying.to.servers());
+        let followers = match &self.role {
+            Role::Primary { followers, .. } => Some(followers.servers()),
+            Role::Follower | Role::Former => None,
+        };
+        followers.into_iter().flatten().chain(copying)
+    }
+
+    /// Where the first entry stands that a follower may still have to be sent; `None` if there are no followers.
+    #[must_use]
+    pub fn needed_from(&self) -> Option<Position> {
+        match &self.role {
+            Role::Primary { followers, .. } => followers.synced().min(),
+            Role::Follower | Role::Former => None,
+        }
+    }
+
     /// The entry that ends at `to` was sent.
     pub fn sent(&mut self, server: ServerId, to: Position) {
         if let Some(peer) = self.peer_mut(server) {

@@ -6,13 +6,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use sbp_frame::{CallId, Frame, OpCode, Payload};
 use sbp_messages::{AppendInfo, AppendRequest, AppendResponse, AppendResult, ErrorCode, Message, requested_timeout};
-use sbp_record::{BatchError, BodyEncoding, FaultKind, inspect};
+use sbp_record::{BodyEncoding, inspect};
 use sbp_types::TimestampMs;
 use smallvec::{SmallVec, smallvec};
 
+use super::batch_head::{claim_of, head_refusal, largest_time};
+use super::follow;
 use super::handle::Turn;
 use crate::access::{Direction, Gate};
-use crate::range::{AppendDone, AppendEntry, AppendJob, EntryId, HeadFacts, WriterSequence};
+use crate::range::{AppendDone, AppendEntry, AppendJob, EntryId, FollowJob, HeadFacts};
 use crate::refusal::Refusal;
 
 /// The APPENDs of one connection.
@@ -27,6 +29,8 @@ pub(super) struct Appends {
     short: Vec<(CallId, Instant)>,
     /// Calls with several entries that are not all answered yet. A call with one entry is not kept here.
     open: HashMap<CallId, OpenCall>,
+    /// The entries of this turn that another range server has sent of ranges that this one holds too.
+    followed: Vec<FollowJob>,
     /// The batches of this turn that the peer may not append.
     forbidden: Vec<AppendDone>,
     /// An empty buffer, kept for its capacity.
@@ -70,6 +74,13 @@ impl Appends {
         let mut payload = Batches::new(&frame.payload);
         for info in &request.append_requests {
             let chunks = payload.take(usize::try_from(info.batch_length).unwrap_or(0));
+            if !info.is_from_client() {
+                match follow::read_entry(turn, call, info, chunks) {
+                    Ok(job) => self.followed.push(job),
+                    Err(refusal) => self.forbidden.push(forbidden(call, received, info, refusal)),
+                }
+                continue;
+            }
             let allowed = turn.check_stream(OpCode::APPEND, info.stream_id);
             if let Err(refusal) = allowed.and(over_quota.clone().map_or(Ok(()), Err)) {
                 self.forbidden.push(forbidden(call, received, info, refusal));
@@ -84,7 +95,7 @@ impl Appends {
 
     /// Hands the turn's batches to the range server, and sends the answers that are known at once.
     pub(super) fn finish_turn(&mut self, turn: &mut Turn<'_>) {
-        if self.turn.is_empty() && self.forbidden.is_empty() {
+        if self.turn.is_empty() && self.forbidden.is_empty() && self.followed.is_empty() {
             return;
         }
         self.drop_expired(turn);
@@ -93,6 +104,11 @@ impl Appends {
             && !self.turn.is_empty()
         {
             ranges.append(turn.requester, &mut self.turn, &mut done);
+        }
+        if let Ok(ranges) = turn.node.ranges()
+            && !self.followed.is_empty()
+        {
+            ranges.follow(turn.requester, &mut self.followed, &mut done);
         }
         done.append(&mut self.forbidden);
         if !done.is_empty() {
@@ -191,6 +207,7 @@ fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
         Ok(stored) => AppendResult {
             base_offset: stored.base_offset,
             next_offset: Some(stored.next_offset),
+            next_marks: stored.next_marks,
             duplicate: stored.duplicate,
             next_sequence: stored.next_sequence,
             ..result
@@ -199,6 +216,7 @@ fn append_result(done: AppendDone, now: TimestampMs) -> AppendResult {
             status: refused.refusal.into(),
             base_offset: None,
             next_offset: refused.next_offset,
+            next_marks: refused.next_marks,
             next_sequence: refused.next_sequence,
             ..result
         },
@@ -237,23 +255,14 @@ fn read_entry(call: CallId, arrived: Instant, info: &AppendInfo, chunks: SmallVe
     match inspect(&job.chunks, true) {
         Ok(head) => {
             let columns = (head.meta.body_encoding == BodyEncoding::ARROW).then_some(head.meta.schema_fingerprint);
-            let claim = head.meta.writer_id.is_some().then_some(WriterSequence {
-                writer: head.meta.writer_id,
-                epoch: head.meta.writer_epoch,
-                sequence: head.meta.base_sequence,
-            });
+            let claim = claim_of(&head);
             job.entry.head = Ok(HeadFacts {
                 record_count: head.record_count,
                 is_fence: head.is_fence(),
                 columns,
                 claim,
             });
-            // Batches of plain v0.1 peers have no maximum, only the base time. Where such records have times of their
-            // own, the base time need not be that of any record.
-            job.max_timestamp = match head.meta.max_timestamp {
-                TimestampMs(0) => head.meta.base_timestamp,
-                latest => latest,
-            };
+            job.max_timestamp = largest_time(&head);
         }
         Err(error) => job.entry.head = Err(head_refusal(info, &error)),
     }
@@ -271,18 +280,6 @@ fn forbidden(call: CallId, arrived: Instant, info: &AppendInfo, refusal: Refusal
         },
         outcome: Err(refusal.into()),
     }
-}
-
-fn head_refusal(info: &AppendInfo, error: &BatchError) -> Refusal {
-    let code = match error.kind() {
-        FaultKind::Invalid => ErrorCode::INVALID_REQUEST,
-        FaultKind::Schema => ErrorCode::SCHEMA_MISMATCH,
-        _ => ErrorCode::BATCH_CORRUPT,
-    };
-    Refusal::new(
-        code,
-        format!("the batch for stream {} is not stored: {error}", info.stream_id),
-    )
 }
 
 /// Cuts a payload into the batches of its entries without copying.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use sbp_frame::CallId;
 use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterResponse, HeartbeatRequest, PlacementDriverCluster, PlacementDriverNode,
-    RangeServer, ReportMetricsRequest, ReportMetricsResponse, Status, check_address,
+    RangeServer, ReportMetricsRequest, ReportMetricsResponse, Status, check_address, features,
 };
 use sbp_types::ServerId;
 
@@ -27,12 +27,18 @@ pub(super) fn handle_presence(
     request: &HeartbeatRequest,
 ) -> Result<Option<ServerId>, Refusal> {
     match (&node.placement, &request.range_server) {
+        // It only says who it is, to send entries of ranges that this server holds too.
+        (Some(_), Some(server)) if server.advertise_addr.is_empty() && sends_entries(request) => Ok(None),
         (Some(placement), Some(server)) if request.client_role == ClientRole::RANGE_SERVER => {
             check_advertised(node, &server.advertise_addr)?;
             Ok(note_presence(node, placement, connection, server))
         }
         _ => Ok(None),
     }
+}
+
+fn sends_entries(request: &HeartbeatRequest) -> bool {
+    features::find(&request.features, features::REPLICATION).is_some()
 }
 
 /// Checks the address of a range server, which this server and its clients will dial.

@@ -8,7 +8,7 @@ use sbp_frame::{CallId, OpCode};
 use sbp_messages::{ClientRole, Message};
 use sbp_session::Session;
 use sbp_transport::Mailbox;
-use sbp_types::{Offset, RangeKey, StreamId};
+use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
 use super::replier::Replier;
 use crate::access::{Direction, Gate};
@@ -106,6 +106,8 @@ pub(crate) struct Turn<'a> {
     pub(super) origin: &'a Origin,
     /// The role that the peer gave.
     pub(super) asker: ClientRole,
+    /// The range server that the peer says it is.
+    pub(super) asking_server: Option<ServerId>,
     pub(super) now: Instant,
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     pub(super) identification: Identification,
     /// The role that the peer gave in its first HEARTBEAT.
     peer_role: ClientRole,
+    /// The range server that the peer said it is in its first HEARTBEAT.
+    peer_server: Option<ServerId>,
     /// The range server at the other end, if the peer has sent a HEARTBEAT as one.
     present: Option<ServerId>,
     /// The answer to the first HEARTBEAT, which is also the answer to every later one.
@@ -77,6 +79,7 @@ impl Connection {
             gate: Gate::default(),
             identification: Identification::default(),
             peer_role: ClientRole::UNSPECIFIED,
+            peer_server: None,
             present: None,
             greeting: None,
             has_asked: false,
@@ -99,6 +102,7 @@ impl Connection {
             gate: &self.gate,
             origin: &self.origin,
             asker: self.peer_role,
+            asking_server: self.peer_server,
             now,
         };
         (&mut self.work, turn)
@@ -202,6 +206,8 @@ impl Connection {
         }
         if self.greeting.is_none() {
             self.peer_role = request.client_role;
+            let server = request.range_server.as_ref().map(|server| server.server_id);
+            self.peer_server = server.filter(|_| request.client_role == ClientRole::RANGE_SERVER);
         }
         let greeting = self
             .greeting

@@ -6,11 +6,13 @@
 
 mod append;
 mod audited;
+mod batch_head;
 mod changes;
 mod cluster;
 mod ends;
 mod fault;
 mod fetch;
+mod follow;
 mod handle;
 mod handler;
 mod identification;

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 pub(super) struct Call {
     pub(super) opcode: OpCode,
     pub(super) header: Bytes,
+    pub(super) payload: Vec<Bytes>,
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Ended>,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use sbp_messages::{Encoder, Message};
 use sbp_session::SessionConfig;
 use sbp_transport::{ChannelOwner, Descriptors, ReconnectingChannel};
@@ -58,6 +58,7 @@ impl PeerChannel {
             self.shared.submit(Call {
                 opcode: Q::OPCODE,
                 header: header.clone(),
+                payload: Vec::new(),
                 deadline,
                 reply,
             })?;
@@ -83,6 +84,49 @@ impl PeerChannel {
             return answers
                 .collect::<Result<_, _>>()
                 .map_err(|error| PeerError::undecodable(&peer(), &error));
+        }
+    }
+
+    /// Asks the peer once: the request is lost with the connection that it is sent over. It is given to the connection before
+    /// this returns, so that requests arrive in the order of these calls.
+    pub(crate) fn call_once<Q: Message, A: Message>(
+        &self,
+        request: &Q,
+        payload: Vec<Bytes>,
+        timeout: Duration,
+    ) -> impl Future<Output = Result<A, PeerError>> + use<Q, A> {
+        let mut header = BytesMut::new();
+        request.encode(&mut Encoder::new(), &mut header);
+        let (reply, answer) = oneshot::channel();
+        let submitted = self.shared.submit(Call {
+            opcode: Q::OPCODE,
+            header: header.freeze(),
+            payload,
+            deadline: Instant::now() + timeout,
+            reply,
+        });
+        let shared = Arc::clone(&self.shared);
+        async move {
+            submitted?;
+            let peer = || shared.channel.name();
+            let lost = |last| PeerError::TimedOut {
+                peer: peer(),
+                waited: timeout,
+                last,
+            };
+            match timeout_at((Instant::now() + timeout).into(), answer).await {
+                Ok(Ok(Ended::Answered(frames))) => {
+                    let Some(frame) = frames.last() else {
+                        return Err(lost(None));
+                    };
+                    A::decode(&frame.header).map_err(|error| PeerError::undecodable(&peer(), &error))
+                }
+                Ok(Ok(Ended::Refused(status))) => Err(PeerError::Refused { peer: peer(), status }),
+                Ok(Ok(Ended::Unusable(what))) => Err(PeerError::Unusable { peer: peer(), what }),
+                Ok(Ok(Ended::Lost(reason))) => Err(lost(Some(reason))),
+                Ok(Ok(Ended::Closed) | Err(_)) => Err(PeerError::Closed),
+                Err(_) => Err(lost(shared.last_failure())),
+            }
         }
     }
 

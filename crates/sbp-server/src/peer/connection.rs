@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use sbp_frame::{Flags, Frame, OpCode};
+use sbp_frame::{Flags, Frame, OpCode, PayloadPart};
 use sbp_messages::{
     Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse, Token,
 };
@@ -91,6 +91,7 @@ impl PeerConnection {
         let Call {
             opcode,
             header,
+            payload,
             deadline,
             reply,
         } = call;
@@ -99,10 +100,11 @@ impl PeerConnection {
             return;
         }
         let user = self.next_user();
+        let payload: Vec<_> = payload.into_iter().map(PayloadPart::Share).collect();
         let outgoing = Outgoing {
             opcode,
             header: &header,
-            payload: &[],
+            payload: &payload,
             user,
             deadline: Some(deadline),
             receive_charge: 0,

@@ -4,6 +4,7 @@ use sbp_messages::ErrorCode;
 use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
+use super::not_taken::not_taken;
 use super::outcome::{NotStored, Stored};
 use super::stream::{HostedStream, Phase, RangeState};
 use super::writers::{SequenceCheck, Until, Writer, WriterSequence, expected, stand};
@@ -108,6 +109,7 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
             None => AppendDecision::Done(Stored {
                 base_offset: None,
                 next_offset: last.next,
+                next_marks: 0,
                 duplicate: is_repeat,
                 next_sequence,
             }),
@@ -188,6 +190,7 @@ fn repeat(
     let stored = Stored {
         base_offset,
         next_offset: end.unwrap_or(last.next),
+        next_marks: 0,
         duplicate: true,
         next_sequence,
     };
@@ -245,6 +248,11 @@ fn writable_range<'a>(
         }
     }
     Refusal::check_epoch(name, range.epoch, entry.epoch)?;
+    if let Some(replica) = &range.replica
+        && let Err(why) = replica.takes_appends()
+    {
+        return Err(not_taken(name, why, replica.range().primary()));
+    }
     Ok(range)
 }
 

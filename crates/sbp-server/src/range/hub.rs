@@ -1,12 +1,13 @@
 //! The part of a range server that the log calls back when a group has ended.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use sbp_locks::Mutex;
+use sbp_locks::{Mutex, MutexGuard};
 use sbp_log::{WriterKey, WriterState};
 use sbp_types::StreamId;
 
 use super::command::Command;
+use super::copies::Followers;
 use super::ranges::Ranges;
 use super::stream::{RangeState, StreamFacts};
 use super::table::Scope;
@@ -19,6 +20,7 @@ pub(crate) struct RangeHub {
     pub(crate) ranges: Mutex<Ranges>,
     pub(super) health: Arc<Health>,
     pub(super) counters: Arc<Counters>,
+    followers: OnceLock<Arc<dyn Followers>>,
 }
 
 impl RangeHub {
@@ -27,12 +29,42 @@ impl RangeHub {
             ranges: Mutex::default(),
             health,
             counters,
+            followers: OnceLock::new(),
         })
     }
 
     /// Adds a range as it was found when the server started.
     pub(crate) fn open(&self, stream: StreamId, facts: StreamFacts, range: RangeState) {
         self.ranges.lock().table.apply(Command::Open { stream, facts, range });
+    }
+
+    #[allow(dead_code, reason = "servers are told of sets of servers next")]
+    /// Sets who sends to followers. Only the first call has an effect.
+    pub(crate) fn set_followers(&self, followers: Arc<dyn Followers>) {
+        let _already = self.followers.set(followers);
+    }
+
+    /// As [`finish`](Self::finish), where the lock was released before.
+    pub(super) fn finish_later(&self) {
+        if self.followers.get().is_some() {
+            self.finish(self.ranges.lock());
+        }
+    }
+
+    /// Releases the lock, and does what had to wait for that: answers seals of shared ranges, and wakes those that send to
+    /// followers.
+    pub(super) fn finish(&self, mut ranges: MutexGuard<'_, Ranges>) {
+        let woken = ranges.outboxes.take_woken();
+        let answers = ranges.take_seal_answers();
+        drop(ranges);
+        if let Some(answers) = answers {
+            answers.give();
+        }
+        if let Some(followers) = self.followers.get() {
+            for server in woken {
+                followers.wake(server);
+            }
+        }
     }
 
     /// Takes over the writers that the log remembers. The ranges of their streams must be [open](Self::open) already.

@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use sbp_frame::CallId;
 use sbp_log::{EntryHead, EntryKind, LogEntry};
-use sbp_types::{Offset, RangeKey, TimestampMs, WriterId};
+use sbp_record::{stamp_base_offset, without_stamp};
+use sbp_types::{Offset, Position, RangeKey, TimestampMs, WriterId};
 use smallvec::SmallVec;
 
 use super::append::{AppendEntry, Fence};
@@ -36,16 +37,29 @@ pub(crate) struct AppendJob {
 pub(crate) enum LogContext {
     /// The entry was a batch or a writer's fence.
     Append(AppendContext),
+    /// The entry was sent by another server that holds the range.
+    Taken(TakenContext),
+    /// The entry was a barrier: everything that a shared range had queued when it was fenced has ended.
+    Fenced(RangeKey),
     /// The entry was a barrier: everything that the range accepted before its seal has ended.
     Drained(RangeKey),
 }
 
 impl LogContext {
+    /// Whether the entry belongs to a range that others hold too.
+    pub(super) fn is_of_copy(&self) -> bool {
+        match self {
+            Self::Append(append) => append.until.is_some(),
+            Self::Taken(_) | Self::Fenced(_) => true,
+            Self::Drained(_) => false,
+        }
+    }
+
     /// When the append arrived, if it is one.
     pub(super) fn arrived(&self) -> Option<Instant> {
         match self {
             Self::Append(context) => Some(context.entry.arrived),
-            Self::Drained(_) => None,
+            Self::Taken(_) | Self::Fenced(_) | Self::Drained(_) => None,
         }
     }
 }
@@ -58,6 +72,20 @@ pub(crate) struct AppendContext {
     /// The answer once the log has synced it.
     pub(super) stored: Stored,
     pub(super) promise: Promise,
+    /// In a range that others hold too, the place behind the entry: the append is answered when that is confirmed.
+    pub(super) until: Option<(RangeKey, Position)>,
+}
+
+/// How to answer another server that has sent an entry.
+#[derive(Debug)]
+pub(crate) struct TakenContext {
+    pub(super) requester: Arc<dyn Requester>,
+    pub(super) entry: EntryId,
+    pub(super) key: RangeKey,
+    /// The place behind it.
+    pub(super) to: Position,
+    /// Whether it was written back or copied, not sent by the primary as it took it.
+    pub(super) is_written_back: bool,
 }
 
 /// What an append was promised, which is taken back if the log does not store it.
@@ -71,6 +99,35 @@ pub(super) enum Promise {
     },
     /// That the writer's epoch becomes current.
     Fence { writer: WriterId, epoch: i64 },
+}
+
+/// The log entry for a batch with this head.
+pub(super) fn batch_entry(
+    requester: &Arc<dyn Requester>,
+    job: &AppendJob,
+    head: EntryHead,
+    generation: u32,
+    next_sequence: Option<i64>,
+) -> LogEntry<LogContext> {
+    let (key, base) = (head.key, head.base_offset);
+    LogEntry {
+        head,
+        prefix: SmallVec::from_slice(&stamp_base_offset(base)),
+        chunks: without_stamp(&job.chunks),
+        context: LogContext::Append(AppendContext {
+            requester: Arc::clone(requester),
+            entry: job.id(),
+            stored: Stored {
+                base_offset: Some(base),
+                next_offset: head.end_offset().unwrap_or(base),
+                next_marks: 0,
+                duplicate: false,
+                next_sequence,
+            },
+            promise: Promise::Batch { key, generation, base },
+            until: None,
+        }),
+    }
 }
 
 /// The log entry for a fence.
@@ -107,6 +164,7 @@ pub(super) fn fence_entry(
             stored: Stored {
                 base_offset: None,
                 next_offset: base_offset,
+                next_marks: 0,
                 duplicate: false,
                 next_sequence: Some(next_sequence),
             },
@@ -114,6 +172,7 @@ pub(super) fn fence_entry(
                 writer: claim.writer,
                 epoch: claim.epoch,
             },
+            until: None,
         }),
     }
 }

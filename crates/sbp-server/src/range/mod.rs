@@ -6,12 +6,15 @@
 mod activity;
 mod append;
 mod command;
+#[allow(dead_code, reason = "servers are told of sets of servers next")]
+mod copies;
 mod elsewhere;
 mod fetch;
 mod found;
 mod hub;
 mod job;
 mod log_errors;
+mod not_taken;
 mod notifications;
 mod observer;
 mod orders;
@@ -23,6 +26,8 @@ mod questions;
 mod ranges;
 mod read;
 mod readers;
+#[allow(dead_code, reason = "servers are told of sets of servers next")]
+mod replication;
 mod requester;
 mod retention;
 mod seals;
@@ -38,6 +43,7 @@ mod writers;
 
 pub(crate) use activity::RangeActivity;
 pub(crate) use append::{AppendEntry, HeadFacts};
+pub(crate) use copies::Followers;
 pub(crate) use fetch::{FetchEntry, Limits, Readiness, Start, judge_fetch, resolve_start};
 pub(crate) use found::{FetchOutcome, Found, ReadDone};
 pub(crate) use hub::RangeHub;
@@ -46,6 +52,7 @@ pub(crate) use outcome::{AppendDone, EntryId};
 pub(crate) use ranges::Ranges;
 pub(crate) use read::{LogRead, ReadJob};
 pub(crate) use readers::Readers;
+pub(crate) use replication::{Feed, FeedEntry, FeedKind, FollowJob, Heard};
 pub(crate) use requester::{Notification, Requester};
 pub(crate) use server::RangeServer;
 pub(crate) use stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};

@@ -49,6 +49,7 @@ impl RangeHub {
         }
         let mut notifications = Notifications::default();
         let failed = outcome.as_ref().err().map(|error| log_errors::append_refusal(error));
+        let contexts = self.settle_copies(contexts, failed.as_ref(), &mut notifications);
         let seals = self.settle(&contexts, failed.as_ref(), &mut notifications);
         // Of the requesters that are told so far, fetches of theirs wait for what these appends brought.
         let arrivals = contexts.iter().filter_map(LogContext::arrived);
@@ -72,6 +73,23 @@ impl RangeHub {
             self.counters.appends_refused.add(batches);
         }
         (notifications, seals)
+    }
+
+    /// As [`settle`](Self::settle), for the entries of ranges that other servers hold too. Returns the other entries.
+    fn settle_copies(
+        &self,
+        contexts: Vec<LogContext>,
+        failed: Option<&Refusal>,
+        notifications: &mut Notifications,
+    ) -> Vec<LogContext> {
+        if !contexts.iter().any(LogContext::is_of_copy) {
+            return contexts;
+        }
+        let (of_copies, others): (Vec<_>, Vec<_>) = contexts.into_iter().partition(LogContext::is_of_copy);
+        let mut ranges = self.ranges.lock();
+        ranges.copies_ended(of_copies, failed, notifications);
+        self.finish(ranges);
+        others
     }
 
     /// Makes a group visible to readers, or takes its offsets back, and collects notifications for the requests that

@@ -39,6 +39,8 @@ pub(crate) struct Stored {
     /// more.
     pub(crate) base_offset: Option<Offset>,
     pub(crate) next_offset: Offset,
+    /// How many entries without offset stand at `next_offset`, in an answer to another range server; else 0.
+    pub(crate) next_marks: u32,
     /// Whether the batch repeats one that was stored before.
     pub(crate) duplicate: bool,
     /// The sequence that the writer has to send next, if there is a writer.
@@ -51,6 +53,8 @@ pub(crate) struct NotStored {
     pub(crate) refusal: Refusal,
     /// The stream's next offset, where the append expected another one.
     pub(crate) next_offset: Option<Offset>,
+    /// How many entries without offset stand there, in an answer to another range server; else 0.
+    pub(crate) next_marks: u32,
     /// The sequence that the writer has to send next, if it is known.
     pub(crate) next_sequence: Option<i64>,
 }
@@ -60,6 +64,7 @@ impl From<Refusal> for NotStored {
         Self {
             refusal,
             next_offset: None,
+            next_marks: 0,
             next_sequence: None,
         }
     }

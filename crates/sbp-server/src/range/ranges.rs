@@ -1,22 +1,21 @@
 //! The ranges of a range server and the requests that wait for them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_frame::OpCode;
 use sbp_log::{EntryHead, LogEntry};
 use sbp_messages::ErrorCode;
-use sbp_record::{stamp_base_offset, without_stamp};
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
-use smallvec::SmallVec;
 
 use super::append::AppendDecision;
 use super::command::{Command, Effect};
+use super::copies::{CopyWork, Outboxes, SealWork};
 use super::elsewhere::Elsewhere;
-use super::job::{AppendContext, AppendJob, LogContext, Promise, fence_entry};
+use super::job::{AppendJob, LogContext, batch_entry, fence_entry};
 use super::notifications::Notifications;
-use super::outcome::{AppendDone, NotStored, Stored};
+use super::outcome::{AppendDone, NotStored};
 use super::parked::Parked;
 use super::pending::{Answer, PendingEntries};
 use super::requester::Requester;
@@ -43,6 +42,14 @@ pub(crate) struct Ranges {
     pub(super) elsewhere: Elsewhere,
     /// Ranges of deleted streams, kept until the log holds nothing of them.
     pub(super) given_up: Vec<RangeKey>,
+    /// What belongs to ranges that others hold too.
+    pub(super) copies: HashMap<RangeKey, CopyWork>,
+    /// What followers have to be sent.
+    pub(super) outboxes: Outboxes,
+    /// Seals of shared ranges.
+    pub(super) seal_work: SealWork,
+    /// Shared ranges of which readers see more, and have not been told.
+    pub(super) grown: Vec<RangeKey>,
 }
 
 impl Ranges {
@@ -100,28 +107,7 @@ impl Ranges {
                     base_sequence: claim.sequence,
                     ..EntryHead::default()
                 };
-                let context = LogContext::Append(AppendContext {
-                    requester: Arc::clone(requester),
-                    entry: job.id(),
-                    stored: Stored {
-                        base_offset: Some(base_offset),
-                        next_offset,
-                        duplicate: false,
-                        next_sequence,
-                    },
-                    promise: Promise::Batch {
-                        key,
-                        generation,
-                        base: base_offset,
-                    },
-                });
-                let prefix = SmallVec::from_slice(&stamp_base_offset(base_offset));
-                entries.push(LogEntry {
-                    head,
-                    prefix,
-                    chunks: without_stamp(&job.chunks),
-                    context,
-                });
+                entries.push(batch_entry(requester, &job, head, generation, next_sequence));
                 None
             }
             AppendDecision::Done(stored) => Some(job.id().done(Ok(stored))),

@@ -114,6 +114,7 @@ impl RangeServer {
                     Err(mut refused) => done.append(&mut refused),
                 }
             }
+            self.hub.finish(ranges);
         }
         notifications.send();
         if let Some(queued) = queued {
@@ -185,6 +186,7 @@ impl RangeServer {
         if let Some(queued) = queued {
             self.log.announce(queued);
         }
+        self.hub.finish_later();
     }
 
     /// Queues entries. If the log refuses them, takes their offsets back and returns their refusals, in order.
@@ -198,11 +200,16 @@ impl RangeServer {
             .iter()
             .filter_map(|entry| match &entry.context {
                 LogContext::Append(context) => Some((context.entry, context.promise)),
-                LogContext::Drained(_) => None,
+                LogContext::Taken(_) | LogContext::Fenced(_) | LogContext::Drained(_) => None,
             })
             .collect();
+        let mut entries = entries;
+        let copied = ranges.place_copies(&mut entries);
         let error = match self.log.queue(entries) {
-            Ok(queued) => return Ok(queued),
+            Ok(queued) => {
+                ranges.entries_queued(copied);
+                return Ok(queued);
+            }
             Err(error) => error,
         };
         if log_errors::is_final(&error) {

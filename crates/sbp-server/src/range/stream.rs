@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sbp_log::{EntryHead, WriterState};
+use sbp_replication::Replica;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
@@ -26,6 +27,8 @@ pub(crate) struct RangeState {
     /// Counts how often promised offsets were taken back. A failure reported late by the log names the generation it
     /// concerns, so that it does not take back offsets promised since.
     pub(crate) generation: u32,
+    /// What this server may do with its copy, where other servers have copies too. `next` and `confirmed` follow from it.
+    pub(crate) replica: Option<Box<Replica>>,
 }
 
 impl RangeState {
@@ -35,6 +38,18 @@ impl RangeState {
             stream,
             range: self.index,
         }
+    }
+
+    /// Changes the copy of a range that other servers hold too, and takes over what follows from it. Returns what `change`
+    /// returns, and whether readers see more; `None` if nobody else has a copy.
+    pub(super) fn change_replica<R>(&mut self, change: impl FnOnce(&mut Replica) -> R) -> Option<(R, bool)> {
+        let replica = self.replica.as_mut()?;
+        let result = change(replica);
+        self.next = replica.next().offset;
+        let readable = replica.readable().map_or(self.confirmed, |end| end.offset);
+        let grows = readable > self.confirmed;
+        self.confirmed = self.confirmed.max(readable);
+        Some((result, grows))
     }
 }
 
@@ -192,6 +207,7 @@ impl HeldRange {
             confirmed: self.start,
             phase: if self.end.is_some() { Phase::Sealed } else { Phase::Open },
             generation: 0,
+            replica: None,
         }
     }
 }

@@ -271,6 +271,7 @@ impl RangeTable {
         Some(Ok(Stored {
             base_offset: None,
             next_offset: stream.last().map_or(stream.start, |last| last.next),
+            next_marks: 0,
             duplicate: *is_fence,
             next_sequence,
         }))
@@ -365,7 +366,7 @@ impl RangeTable {
         }
     }
 
-    fn range_mut(&mut self, key: RangeKey) -> Option<&mut RangeState> {
+    pub(super) fn range_mut(&mut self, key: RangeKey) -> Option<&mut RangeState> {
         self.streams.get_mut(&key.stream)?.range_mut(key.range)
     }
 }

@@ -10,6 +10,7 @@ use super::*;
 use crate::refusal::Refusal;
 
 mod alone;
+mod copies;
 mod held_back;
 mod invariants;
 mod listener;
@@ -34,6 +35,7 @@ fn range(index: i32, start: i64, end: i64, phase: Phase) -> RangeState {
         confirmed: Offset(end),
         phase,
         generation: 0,
+        replica: None,
     }
 }
 

@@ -12,13 +12,15 @@ use sbp_locks::{Condvar, Mutex};
 use sbp_log::{File, FileLock, FileSystem, Helpers, Log, LogConfig, OpenMode};
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw};
+use sbp_replication::Replica;
 use sbp_sim::{ManualClock, SimFileSystem};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 use smallvec::smallvec;
 
 use super::listener::Listener;
 use crate::range::{
-    AppendDone, AppendEntry, AppendJob, HeadFacts, HeldRange, RangeHub, RangeServer, StreamFacts, WriterSequence,
+    AppendDone, AppendEntry, AppendJob, FollowJob, HeadFacts, HeldRange, RangeHub, RangeServer, RangeState,
+    StreamFacts, WriterSequence,
 };
 
 /// Longer than anything takes.
@@ -39,6 +41,18 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Self {
+        Self::with(held(0, 0, None).fresh())
+    }
+
+    /// The rig has one of several copies of the range.
+    pub(super) fn of_several(replica: Replica) -> Self {
+        Self::with(RangeState {
+            replica: Some(Box::new(replica)),
+            ..held(0, 0, None).fresh()
+        })
+    }
+
+    fn with(range: RangeState) -> Self {
         let gate = Arc::new(Gate::default());
         let files = GatedFiles {
             disk: SimFileSystem::new(),
@@ -53,7 +67,7 @@ impl Rig {
         let clock = Arc::new(ManualClock::default());
         let observer = Arc::clone(&hub);
         let (log, _) = Log::open(Arc::new(files), Arc::clone(&clock) as _, config, observer).unwrap();
-        hub.open(STREAM, StreamFacts::default(), held(0, 0, None).fresh());
+        hub.open(STREAM, StreamFacts::default(), range);
         hub.set_knows_all(true);
         let server = Arc::new(RangeServer::new(hub, log, clock));
         Self {
@@ -84,6 +98,13 @@ impl Rig {
         self.server.append(&self.listener.requester, &mut vec![job], &mut done);
         assert!(done.len() <= 1);
         done.pop()
+    }
+
+    /// Entries that another server has sent; what is answered at once.
+    pub(super) fn follow(&self, mut jobs: Vec<FollowJob>) -> Vec<AppendDone> {
+        let mut done = Vec::new();
+        self.server.follow(&self.listener.requester, &mut jobs, &mut done);
+        done
     }
 
     /// What has been answered already.

@@ -1,0 +1,87 @@
+//! Entries of APPENDs by which another range server sends what it has of ranges that this one holds too.
+
+use bytes::Bytes;
+use sbp_frame::CallId;
+use sbp_messages::{AppendInfo, ClientRole, ErrorCode, ReplicaEntry};
+use sbp_record::inspect;
+use sbp_replication::{Entry, Offered};
+use sbp_types::{Position, RangeKey, ServerId, TimestampMs};
+use smallvec::SmallVec;
+
+use super::batch_head::{claim_of, head_refusal, largest_time};
+use super::handle::Turn;
+use crate::range::FollowJob;
+use crate::refusal::Refusal;
+
+/// Reads one entry that is no client's.
+///
+/// # Errors
+///
+/// The peer is no range server, or the entry is none.
+pub(super) fn read_entry(
+    turn: &Turn<'_>,
+    call: CallId,
+    info: &AppendInfo,
+    chunks: SmallVec<[Bytes; 1]>,
+) -> Result<FollowJob, Refusal> {
+    let from = sender(turn)?;
+    let missing = |what| {
+        let stream = info.stream_id;
+        Refusal::invalid(format!(
+            "an entry of stream {stream} from server {from} does not say {what}"
+        ))
+    };
+    let range = info.range_index.ok_or_else(|| missing("which range it is of"))?;
+    let epoch = info.epoch.ok_or_else(|| missing("the epoch of its range"))?;
+    let at = info.expected_position().ok_or_else(|| missing("where it stands"))?;
+    let confirmed = info.confirmed.ok_or_else(|| missing("what is confirmed"))?;
+    let head = match info.entry {
+        ReplicaEntry::BATCH => Some(inspect(&chunks, true).map_err(|error| head_refusal(info, &error))?),
+        ReplicaEntry::CONFIRMED => None,
+        other => {
+            let message = format!("entries of kind {other:?} are not taken");
+            return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message));
+        }
+    };
+    let head = head.as_ref();
+    let entry = match head {
+        Some(head) if !head.is_fence() && head.record_count == 0 => {
+            return Err(Refusal::invalid("an empty batch that is no fence is not stored"));
+        }
+        Some(head) if !head.is_fence() => Entry::Records(head.record_count),
+        _ => Entry::Mark,
+    };
+    Ok(FollowJob {
+        call,
+        request_index: info.request_index,
+        arrived: turn.now,
+        key: RangeKey {
+            stream: info.stream_id,
+            range,
+        },
+        epoch,
+        offered: Offered {
+            from,
+            at,
+            entry,
+            confirmed: confirmed.max(Position::default()),
+            sealed_end: info.sealed_end,
+        },
+        has_entry: head.is_some(),
+        append_time: info.append_time_ms,
+        max_timestamp: head.map_or(TimestampMs(0), largest_time),
+        claim: head.and_then(claim_of),
+        chunks,
+    })
+}
+
+/// The range server that the peer is, if it may be one.
+fn sender(turn: &Turn<'_>) -> Result<ServerId, Refusal> {
+    turn.gate.check_server()?;
+    match turn.asking_server {
+        Some(server) if turn.asker == ClientRole::RANGE_SERVER => Ok(server),
+        _ => Err(Refusal::invalid(
+            "only a range server, which says so in its HEARTBEAT, sends entries of ranges that are held elsewhere too",
+        )),
+    }
+}

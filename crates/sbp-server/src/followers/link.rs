@@ -1,0 +1,273 @@
+//! The task that sends to one server.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use sbp_messages::AppendResponse;
+use sbp_replication::Answer;
+use sbp_types::{RangeKey, ServerId};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+use super::FollowerLinks;
+use super::request::{Said, Sent, request, said};
+use crate::peer::{PeerChannel, PeerError};
+use crate::range::{Feed, Heard, RangeServer};
+
+/// Bytes of one frame, about.
+const FRAME_BYTES: usize = 4 << 20;
+/// Bytes on their way to one server.
+const MOST_BYTES: usize = 16 << 20;
+/// Frames on their way to one server.
+const MOST_FRAMES: usize = 16;
+/// How long a server that has nothing else to be sent waits to be told what is confirmed.
+const CONFIRMED_AFTER: Duration = Duration::from_millis(50);
+/// How long a frame may wait for its answer. It is sent again then.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// When a server that takes nothing of a range is asked again, and how often it is looked for while its address is not known.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Entries that are being read from the log, or the range of which they cannot be read.
+type Reading = JoinHandle<Result<Feed, RangeKey>>;
+
+/// A frame that was sent has ended.
+struct Ended {
+    sent: Vec<Sent>,
+    bytes: usize,
+    outcome: Result<AppendResponse, PeerError>,
+}
+
+/// The state of the task.
+struct Sending {
+    server: ServerId,
+    wake: Arc<Notify>,
+    address: String,
+    channel: PeerChannel,
+    frames: JoinSet<Ended>,
+    bytes: usize,
+    /// What was sent on the present connection is lost, or not taken, from some entry on: nothing more is sent before
+    /// everything under way has ended.
+    drains: bool,
+    is_lost: bool,
+    /// Where ranges go on, by the answers; followed once everything under way has ended.
+    go_on: Vec<Heard>,
+    /// Ranges that the server takes nothing of now, and when they are tried again.
+    refused: HashSet<RangeKey>,
+    again_at: Option<Instant>,
+    /// Entries that are being read from the log.
+    reading: Option<Reading>,
+    /// When the server has to be told what is confirmed.
+    tell_at: Option<Instant>,
+}
+
+/// Sends to a server whatever there is, until the links are dropped.
+pub(super) async fn run(links: Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>) {
+    let Some(mut sending) = begin(&links, server, wake).await else {
+        return;
+    };
+    loop {
+        {
+            let Some(links) = links.upgrade() else { return };
+            let Some(ranges) = links.ranges.upgrade() else { return };
+            sending.dial_again(&links);
+            sending.send(&ranges);
+        }
+        let ended = sending.wait().await;
+        let Some(ranges) = links.upgrade().and_then(|links| links.ranges.upgrade()) else {
+            return;
+        };
+        if let Some(ended) = ended {
+            sending.handle(ended, &ranges);
+        }
+    }
+}
+
+/// Waits until the server's address is known.
+async fn begin(links: &Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>) -> Option<Sending> {
+    let mut is_told = false;
+    loop {
+        let links = links.upgrade()?;
+        if let Some(address) = links.addresses.address_of(server) {
+            return Some(Sending {
+                server,
+                wake,
+                channel: links.channel(address.clone()),
+                address,
+                frames: JoinSet::new(),
+                bytes: 0,
+                drains: false,
+                is_lost: false,
+                go_on: Vec::new(),
+                refused: HashSet::new(),
+                again_at: None,
+                reading: None,
+                tell_at: None,
+            });
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::warn!(%server, "the address of a server that holds ranges of this one too is not known yet");
+        }
+        drop(links);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// What was read from the log, once it is read; never, if nothing is.
+async fn read(reading: &mut Option<Reading>) -> Result<Feed, RangeKey> {
+    match reading {
+        Some(reading) => reading.await.unwrap_or_else(|_| Ok(Feed::default())),
+        None => std::future::pending().await,
+    }
+}
+
+impl Sending {
+    /// The server may have another address by now.
+    fn dial_again(&mut self, links: &FollowerLinks) {
+        if !self.frames.is_empty() {
+            return;
+        }
+        if let Some(address) = links
+            .addresses
+            .address_of(self.server)
+            .filter(|address| *address != self.address)
+        {
+            self.channel = links.channel(address.clone());
+            self.address = address;
+        }
+    }
+
+    fn send(&mut self, ranges: &Arc<RangeServer>) {
+        if self.reading.is_some() {
+            return;
+        }
+        if self.drains && self.frames.is_empty() {
+            self.begin_anew(ranges);
+        }
+        if self.again_at.is_some_and(|at| at <= Instant::now()) {
+            self.again_at = None;
+            ranges.tell_again(self.refused.drain());
+        }
+        while !self.drains && self.frames.len() < MOST_FRAMES && self.bytes < MOST_BYTES {
+            let tells = self.tell_at.is_some_and(|at| at <= Instant::now());
+            let feed = ranges.feed(self.server, FRAME_BYTES, tells);
+            if tells {
+                self.tell_at = None;
+            }
+            if feed.is_stale && self.tell_at.is_none() {
+                self.tell_at = Some(Instant::now() + CONFIRMED_AFTER);
+            }
+            let from_log = feed.from_log;
+            if feed.entries.is_empty() && from_log.is_none() {
+                break;
+            }
+            self.send_frame(feed);
+            if let Some(key) = from_log {
+                self.reading = Some(self.read(key, ranges));
+                break;
+            }
+        }
+    }
+
+    /// Reads from the log what is to be sent of a range, on a thread that may wait for the disk.
+    fn read(&self, key: RangeKey, ranges: &Arc<RangeServer>) -> Reading {
+        let (ranges, server) = (Arc::clone(ranges), self.server);
+        tokio::task::spawn_blocking(move || {
+            ranges.feed_from_log(server, key, FRAME_BYTES).map_err(|error| {
+                tracing::error!(%server, range = %key, %error, "entries cannot be read for a server that lacks them");
+                key
+            })
+        })
+    }
+
+    fn send_frame(&mut self, feed: Feed) {
+        if feed.entries.is_empty() {
+            return;
+        }
+        let bytes = feed.bytes;
+        let (request, payload, sent) = request(feed);
+        let answer = self.channel.call_once(&request, payload, CALL_TIMEOUT);
+        self.bytes += bytes;
+        self.frames.spawn(async move {
+            Ended {
+                sent,
+                bytes,
+                outcome: answer.await,
+            }
+        });
+    }
+
+    /// Waits for something to do, or for a frame to end.
+    async fn wait(&mut self) -> Option<Ended> {
+        let due = self.tell_at.into_iter().chain(self.again_at).min();
+        let far = Instant::now() + Duration::from_secs(3_600);
+        tokio::select! {
+            read = read(&mut self.reading) => {
+                // What is read now comes before anything else of its range, also while lost entries drain: then the other
+                // server says where to go on.
+                self.reading = None;
+                match read {
+                    Ok(feed) => self.send_frame(feed),
+                    Err(key) => self.try_later(key),
+                }
+                None
+            }
+            Some(ended) = self.frames.join_next() => ended.ok(),
+            () = self.wake.notified() => None,
+            () = sleep_until(due.unwrap_or(far)), if due.is_some() => None,
+        }
+    }
+
+    /// A range is tried again after a pause.
+    fn try_later(&mut self, key: RangeKey) {
+        self.refused.insert(key);
+        self.again_at.get_or_insert_with(|| Instant::now() + PAUSE);
+    }
+
+    fn handle(&mut self, ended: Ended, ranges: &RangeServer) {
+        self.bytes = self.bytes.saturating_sub(ended.bytes);
+        let response = match ended.outcome {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::debug!(server = %self.server, %error, "entries did not arrive at a server, and are sent again");
+                self.drains = true;
+                self.is_lost = true;
+                return;
+            }
+        };
+        let mut heard = Vec::with_capacity(ended.sent.len());
+        for said in response
+            .append_responses
+            .iter()
+            .filter_map(|result| said(&ended.sent, result))
+        {
+            match said {
+                Said::Heard(one) => match one.answer {
+                    Answer::Synced(_) => heard.push(one),
+                    Answer::GoOn(_) => {
+                        self.drains = true;
+                        self.go_on.push(one);
+                    }
+                },
+                Said::Refused { key, code, message } => {
+                    if self.refused.insert(key) {
+                        tracing::debug!(server = %self.server, range = %key, %code, message, "a server takes nothing of a range now");
+                    }
+                    ranges.refused(self.server, key);
+                    self.try_later(key);
+                }
+            }
+        }
+        ranges.heard(self.server, &heard);
+    }
+
+    /// Everything that was under way has ended: what did not arrive is sent again.
+    fn begin_anew(&mut self, ranges: &RangeServer) {
+        self.drains = false;
+        if std::mem::take(&mut self.is_lost) {
+            ranges.disconnected(self.server);
+        }
+        ranges.heard(self.server, &std::mem::take(&mut self.go_on));
+    }
+}

@@ -1,0 +1,127 @@
+//! Sends entries of shared ranges to the servers that hold them too.
+//!
+//! There is one task for each such server, with a connection of its own. It sends what the range server has for that
+//! server, several frames at a time, and gives back the answers. What a copy may do is decided in `range`.
+
+mod link;
+mod request;
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use sbp_locks::Mutex;
+use sbp_messages::{ClientRole, Feature, HeartbeatRequest, RangeServer as RangeServerName, features};
+use sbp_transport::{ClientTls, Descriptors};
+use sbp_types::ServerId;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::peer::{PeerChannel, PeerConfig, PeerToken};
+use crate::range::{Followers, RangeServer};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+
+/// Knows where other range servers are.
+pub(crate) trait Addresses: Debug + Send + Sync {
+    /// `host:port` of a range server, if it is known.
+    fn address_of(&self, server: ServerId) -> Option<String>;
+}
+
+/// How other range servers are dialled.
+#[derive(Debug)]
+pub(crate) struct Dialling {
+    pub(crate) hello: HeartbeatRequest,
+    pub(crate) runtime: Handle,
+    pub(crate) descriptors: Arc<Descriptors>,
+    pub(crate) tls: Option<Arc<ClientTls>>,
+    pub(crate) token: Option<PeerToken>,
+}
+
+/// The links to all servers that hold ranges of this one too. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct FollowerLinks {
+    ranges: Weak<RangeServer>,
+    addresses: Arc<dyn Addresses>,
+    dialling: Dialling,
+    links: Mutex<HashMap<ServerId, Link>>,
+}
+
+/// The task for one server.
+#[derive(Debug)]
+struct Link {
+    wake: Arc<Notify>,
+    task: OnceLock<JoinHandle<()>>,
+}
+
+impl FollowerLinks {
+    pub(crate) fn new(ranges: &Arc<RangeServer>, addresses: Arc<dyn Addresses>, dialling: Dialling) -> Arc<Self> {
+        Arc::new(Self {
+            ranges: Arc::downgrade(ranges),
+            addresses,
+            dialling,
+            links: Mutex::default(),
+        })
+    }
+
+    fn channel(&self, address: String) -> PeerChannel {
+        let dialling = &self.dialling;
+        let config = PeerConfig {
+            addresses: vec![address],
+            hello: dialling.hello.clone(),
+            heartbeat_interval: HEARTBEAT_INTERVAL,
+            connect_timeout: CONNECT_TIMEOUT,
+            tls: dialling.tls.clone(),
+            token: dialling.token.clone(),
+            stays: false,
+        };
+        PeerChannel::new(config, dialling.runtime.clone(), Arc::clone(&dialling.descriptors))
+    }
+}
+
+impl Dialling {
+    /// What a range server says first to another one that it sends entries to. It names itself and no address: it does not
+    /// report that it is there.
+    pub(crate) fn hello(mut greeting: HeartbeatRequest, me: ServerId) -> HeartbeatRequest {
+        greeting.client_role = ClientRole::RANGE_SERVER;
+        greeting.features.push(Feature::new(features::REPLICATION, "1"));
+        greeting.range_server = Some(RangeServerName {
+            server_id: me,
+            ..RangeServerName::default()
+        });
+        greeting
+    }
+}
+
+/// What the range server wakes.
+#[derive(Debug)]
+pub(crate) struct WakeLinks(pub(crate) Weak<FollowerLinks>);
+
+impl Followers for WakeLinks {
+    fn wake(&self, server: ServerId) {
+        let Some(links) = self.0.upgrade() else { return };
+        let mut by_server = links.links.lock();
+        let link = by_server.entry(server).or_insert_with(|| Link {
+            wake: Arc::new(Notify::new()),
+            task: OnceLock::new(),
+        });
+        link.wake.notify_one();
+        if link.task.get().is_none() {
+            let run = link::run(Arc::downgrade(&links), server, Arc::clone(&link.wake));
+            let _first = link.task.set(links.dialling.runtime.spawn(run));
+        }
+    }
+}
+
+impl Drop for FollowerLinks {
+    fn drop(&mut self) {
+        for link in self.links.lock().values() {
+            if let Some(task) = link.task.get() {
+                task.abort();
+            }
+        }
+    }
+}

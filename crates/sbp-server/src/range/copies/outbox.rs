@@ -1,0 +1,108 @@
+//! Which ranges have something for which follower.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use sbp_types::{Position, RangeKey, ServerId};
+use smallvec::SmallVec;
+
+/// What waits to be sent, by follower.
+#[derive(Debug, Default)]
+pub(crate) struct Outboxes {
+    by_server: HashMap<ServerId, Outbox>,
+    /// Whom to wake when the lock is released.
+    woken: SmallVec<[ServerId; 2]>,
+}
+
+/// The ranges that may have something for one follower.
+#[derive(Debug, Default)]
+pub(in crate::range) struct Outbox {
+    /// Ranges that may have entries, in turn.
+    waiting: VecDeque<RangeKey>,
+    is_waiting: HashSet<RangeKey>,
+    /// Ranges of which the follower does not know all that is confirmed.
+    stale: HashSet<RangeKey>,
+    /// Ranges of which entries were sent over the present connection.
+    pub(in crate::range) sent: HashSet<RangeKey>,
+    /// What the follower was told to be confirmed.
+    told: HashMap<RangeKey, Position>,
+}
+
+impl Outboxes {
+    /// A range has entries for a follower.
+    pub(in crate::range) fn has_entries(&mut self, server: ServerId, key: RangeKey) {
+        let outbox = self.by_server.entry(server).or_default();
+        if outbox.is_waiting.insert(key) {
+            outbox.waiting.push_back(key);
+        }
+        self.wake(server);
+    }
+
+    /// So much of a range is confirmed: a follower has to be told, unless it was.
+    pub(in crate::range) fn is_confirmed(&mut self, server: ServerId, key: RangeKey, confirmed: Position) {
+        let outbox = self.by_server.entry(server).or_default();
+        let told = outbox.told.get(&key);
+        if told.is_none_or(|told| *told < confirmed) && outbox.stale.insert(key) {
+            self.wake(server);
+        }
+    }
+
+    fn wake(&mut self, server: ServerId) {
+        if !self.woken.contains(&server) {
+            self.woken.push(server);
+        }
+    }
+
+    /// What waits for this follower.
+    pub(in crate::range) fn of(&mut self, server: ServerId) -> &mut Outbox {
+        self.by_server.entry(server).or_default()
+    }
+
+    /// The followers to wake, once the lock is released.
+    pub(crate) fn take_woken(&mut self) -> SmallVec<[ServerId; 2]> {
+        std::mem::take(&mut self.woken)
+    }
+}
+
+impl Outbox {
+    /// The next range that may have entries.
+    pub(in crate::range) fn next(&mut self) -> Option<RangeKey> {
+        let key = self.waiting.pop_front()?;
+        self.is_waiting.remove(&key);
+        Some(key)
+    }
+
+    /// The range has more entries than were taken.
+    pub(in crate::range) fn put_back(&mut self, key: RangeKey) {
+        if self.is_waiting.insert(key) {
+            self.waiting.push_back(key);
+        }
+    }
+
+    /// Ranges of which the follower has to be told what is confirmed.
+    pub(in crate::range) fn take_stale(&mut self) -> HashSet<RangeKey> {
+        std::mem::take(&mut self.stale)
+    }
+
+    /// The follower is told that so much of a range is confirmed.
+    pub(in crate::range) fn tell(&mut self, key: RangeKey, confirmed: Position) {
+        self.stale.remove(&key);
+        self.told.insert(key, confirmed);
+    }
+
+    /// The connection is gone: what was sent over it may not have arrived.
+    pub(in crate::range) fn disconnected(&mut self) -> HashSet<RangeKey> {
+        self.told.clear();
+        std::mem::take(&mut self.sent)
+    }
+
+    /// The range is gone.
+    pub(in crate::range) fn forget(&mut self, key: RangeKey) {
+        self.stale.remove(&key);
+        self.told.remove(&key);
+        self.sent.remove(&key);
+    }
+
+    pub(in crate::range) fn has_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+}

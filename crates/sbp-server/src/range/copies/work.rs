@@ -1,0 +1,123 @@
+//! What belongs to one shared range beside its [`Replica`](sbp_replication::Replica).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use sbp_log::LogEntry;
+use sbp_record::STAMP_LENGTH;
+use sbp_types::{Epoch, Position, TimestampMs};
+use smallvec::SmallVec;
+
+use crate::range::job::{AppendContext, LogContext};
+use crate::range::outcome::EntryId;
+use crate::range::requester::Requester;
+
+/// Entries that a range keeps in memory for its followers: older ones are read from the log.
+const MOST_ENTRIES: usize = 1_024;
+/// Bytes of them.
+const MOST_BYTES: usize = 16 << 20;
+
+/// What a server has in memory of a range that others hold too.
+#[derive(Debug, Default)]
+pub(crate) struct CopyWork {
+    /// The newest entries that were given to the log here as primary, in their order and without gaps.
+    recent: VecDeque<RecentEntry>,
+    recent_bytes: usize,
+    /// Appends that are synced here and not confirmed yet, with the places behind them.
+    pub(in crate::range) unconfirmed: VecDeque<(Position, AppendContext)>,
+    /// Entries that the primary sent a second time and that are not synced yet.
+    pub(in crate::range) repeated: Vec<Repeated>,
+}
+
+/// An entry of a range, as followers are sent it.
+#[derive(Clone, Debug)]
+pub(in crate::range) struct RecentEntry {
+    pub(in crate::range) at: Position,
+    pub(in crate::range) to: Position,
+    pub(in crate::range) epoch: Epoch,
+    pub(in crate::range) append_time: TimestampMs,
+    /// The batch; of a fence, nothing.
+    pub(in crate::range) chunks: SmallVec<[bytes::Bytes; 2]>,
+    pub(in crate::range) head: sbp_log::EntryHead,
+    bytes: usize,
+}
+
+/// An entry of the primary that is here already.
+#[derive(Debug)]
+pub(in crate::range) struct Repeated {
+    pub(in crate::range) to: Position,
+    pub(in crate::range) is_written_back: bool,
+    pub(in crate::range) requester: Arc<dyn Requester>,
+    pub(in crate::range) entry: EntryId,
+}
+
+impl RecentEntry {
+    /// An entry that is about to be given to the log.
+    pub(in crate::range) fn of(entry: &LogEntry<LogContext>, at: Position, to: Position) -> Self {
+        let mut chunks = SmallVec::new();
+        if !entry.prefix.is_empty() {
+            debug_assert_eq!(entry.prefix.len(), STAMP_LENGTH);
+            chunks.push(bytes::Bytes::copy_from_slice(&entry.prefix));
+        }
+        chunks.extend(entry.chunks.iter().cloned());
+        Self {
+            at,
+            to,
+            epoch: entry.head.epoch,
+            append_time: entry.head.append_time,
+            chunks,
+            head: entry.head,
+            bytes: entry.batch_len(),
+        }
+    }
+}
+
+impl CopyWork {
+    /// Keeps an entry for the followers.
+    pub(in crate::range) fn keep(&mut self, entry: RecentEntry) {
+        if self.recent.back().is_some_and(|last| last.to != entry.at) {
+            self.forget_recent();
+        }
+        self.recent_bytes += entry.bytes;
+        self.recent.push_back(entry);
+        while self.recent.len() > MOST_ENTRIES || self.recent_bytes > MOST_BYTES {
+            self.forget_first();
+        }
+    }
+
+    /// The entry that stands here, if it is in memory.
+    pub(in crate::range) fn recent(&self, at: Position) -> Option<&RecentEntry> {
+        let index = self.recent.partition_point(|entry| entry.at < at);
+        self.recent.get(index).filter(|entry| entry.at == at)
+    }
+
+    /// Forgets what every follower has synced.
+    pub(in crate::range) fn forget_before(&mut self, needed: Position) {
+        while self.recent.front().is_some_and(|entry| entry.to <= needed) {
+            self.forget_first();
+        }
+    }
+
+    /// Nothing of it will be stored.
+    pub(in crate::range) fn forget_recent(&mut self) {
+        self.recent.clear();
+        self.recent_bytes = 0;
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(entry) = self.recent.pop_front() {
+            self.recent_bytes = self.recent_bytes.saturating_sub(entry.bytes);
+        }
+    }
+
+    /// The appends before this place, which are confirmed.
+    pub(in crate::range) fn take_confirmed(&mut self, confirmed: Position) -> impl Iterator<Item = AppendContext> {
+        let count = self.unconfirmed.partition_point(|(to, _)| *to <= confirmed);
+        self.unconfirmed.drain(..count).map(|(_, context)| context)
+    }
+
+    /// Whether nothing waits and nothing is kept.
+    pub(in crate::range) fn is_idle(&self) -> bool {
+        self.recent.is_empty() && self.unconfirmed.is_empty() && self.repeated.is_empty()
+    }
+}

@@ -1,0 +1,273 @@
+//! What a server sends to those that hold its ranges too, and what becomes of their answers.
+
+use bytes::{Bytes, BytesMut};
+use sbp_log::{EntryHead, ReadError, StoredEntry};
+use sbp_record::{EncodeOptions, WriterStamp, encode_fence};
+use sbp_replication::{Answer, Standing};
+use sbp_types::{Epoch, Position, RangeKey, ServerId, TimestampMs};
+use smallvec::SmallVec;
+
+use crate::range::copies::Outbox;
+use crate::range::notifications::Notifications;
+use crate::range::ranges::Ranges;
+use crate::range::server::RangeServer;
+
+/// The most entries of one frame.
+const MOST_ENTRIES: usize = 1_024;
+
+/// An entry to send to another server.
+#[derive(Clone, Debug)]
+pub(crate) struct FeedEntry {
+    pub(crate) key: RangeKey,
+    pub(crate) epoch: Epoch,
+    /// Where it stands.
+    pub(crate) at: Position,
+    /// What it is; `None`: only what is confirmed is told.
+    pub(crate) kind: Option<FeedKind>,
+    pub(crate) append_time: TimestampMs,
+    /// What is confirmed.
+    pub(crate) confirmed: Position,
+    /// Where the range ends, if the entry is written back or copied.
+    pub(crate) sealed_end: Option<Position>,
+    pub(crate) chunks: SmallVec<[Bytes; 2]>,
+}
+
+/// What an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FeedKind {
+    /// A batch, or a writer's fence.
+    Batch,
+}
+
+/// What is to be sent to one server now.
+#[derive(Debug, Default)]
+pub(crate) struct Feed {
+    pub(crate) entries: Vec<FeedEntry>,
+    /// Bytes of their batches.
+    pub(crate) bytes: usize,
+    /// A range whose next entries are not in memory any more: they have to be read from the log.
+    pub(crate) from_log: Option<RangeKey>,
+    /// Whether the server has to be told soon what is confirmed, if nothing else is sent.
+    pub(crate) is_stale: bool,
+}
+
+impl Feed {
+    fn push(&mut self, entry: FeedEntry) {
+        self.bytes += entry.chunks.iter().map(Bytes::len).sum::<usize>();
+        self.entries.push(entry);
+    }
+
+    fn is_full(&self, most_bytes: usize) -> bool {
+        self.bytes >= most_bytes || self.entries.len() >= MOST_ENTRIES
+    }
+}
+
+/// What another server has answered about one range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    pub(crate) key: RangeKey,
+    /// As in the entry that is answered.
+    pub(crate) sealed_end: Option<Position>,
+    pub(crate) answer: Answer,
+}
+
+impl RangeServer {
+    /// What is to be sent to another server now, about `most_bytes` at most. With `tells_confirmed` also what is confirmed of
+    /// ranges without new entries.
+    pub(crate) fn feed(&self, server: ServerId, most_bytes: usize, tells_confirmed: bool) -> Feed {
+        let mut ranges = self.hub.ranges.lock();
+        let mut feed = Feed::default();
+        while !feed.is_full(most_bytes) {
+            let Some(key) = ranges.outboxes.of(server).next() else {
+                break;
+            };
+            ranges.feed_range(server, key, most_bytes, &mut feed);
+            if feed.from_log.is_some() {
+                break;
+            }
+        }
+        let stale = if tells_confirmed {
+            ranges.outboxes.of(server).take_stale()
+        } else {
+            Default::default()
+        };
+        for key in stale {
+            ranges.tell_confirmed(server, key, &mut feed);
+        }
+        let outbox = ranges.outboxes.of(server);
+        feed.is_stale = outbox.has_stale();
+        feed
+    }
+
+    /// What is to be sent to another server of a range whose next entries are not in memory any more. Reads from the disk.
+    ///
+    /// # Errors
+    ///
+    /// The entries cannot be read.
+    pub(crate) fn feed_from_log(&self, server: ServerId, key: RangeKey, most_bytes: usize) -> Result<Feed, ReadError> {
+        let mut feed = Feed::default();
+        let next = {
+            let ranges = self.hub.ranges.lock();
+            ranges.table.replica(key).and_then(|replica| replica.next_for(server))
+        };
+        let Some((at, _)) = next else { return Ok(feed) };
+        let entries = self.log.entries(key, at, most_bytes)?;
+        let mut ranges = self.hub.ranges.lock();
+        ranges.feed_read(server, key, entries, &mut feed);
+        // There may be more.
+        ranges.tell_followers(key);
+        Ok(feed)
+    }
+
+    /// Another server has answered.
+    pub(crate) fn heard(&self, server: ServerId, answers: &[Heard]) {
+        let mut notifications = Notifications::default();
+        let mut ranges = self.hub.ranges.lock();
+        for heard in answers {
+            let hear = |replica: &mut sbp_replication::Replica| replica.heard(server, heard.sealed_end, heard.answer);
+            if ranges.change_copy(heard.key, hear) == Some(Standing::FollowerLost) {
+                tracing::error!(
+                    range = %heard.key, %server, at = %heard.answer.place(),
+                    "a server has less of a range than it said before: the range has to be sealed"
+                );
+            }
+            ranges.copy_moved(heard.key, &mut notifications);
+        }
+        self.hub.finish(ranges);
+        notifications.send();
+    }
+
+    /// The connection to another server is gone, and with it what was on its way.
+    pub(crate) fn disconnected(&self, server: ServerId) {
+        let mut ranges = self.hub.ranges.lock();
+        let sent = ranges.outboxes.of(server).disconnected();
+        for key in sent {
+            ranges.change_copy(key, |replica| replica.disconnected(server));
+            ranges.tell_followers(key);
+        }
+    }
+
+    /// Another server has refused entries of a range for now: they are sent again when [`tell_again`](Self::tell_again) is
+    /// called.
+    pub(crate) fn refused(&self, server: ServerId, key: RangeKey) {
+        let mut ranges = self.hub.ranges.lock();
+        ranges.change_copy(key, |replica| replica.disconnected(server));
+    }
+
+    /// Sends entries of these ranges again, as far as they are not known to have arrived.
+    pub(crate) fn tell_again(&self, keys: impl IntoIterator<Item = RangeKey>) {
+        let mut ranges = self.hub.ranges.lock();
+        for key in keys {
+            ranges.tell_followers(key);
+        }
+    }
+}
+
+impl Ranges {
+    /// Adds entries of one range that are in memory.
+    fn feed_range(&mut self, server: ServerId, key: RangeKey, most_bytes: usize, feed: &mut Feed) {
+        while let Some(replica) = self.table.replica(key)
+            && let Some((at, sealed_end)) = replica.next_for(server)
+        {
+            if feed.is_full(most_bytes) {
+                self.outboxes.of(server).put_back(key);
+                return;
+            }
+            let confirmed = replica.confirmed();
+            let Some(recent) = self.copies.get(&key).and_then(|work| work.recent(at)) else {
+                feed.from_log = Some(key);
+                return;
+            };
+            let to = recent.to;
+            feed.push(FeedEntry {
+                key,
+                epoch: recent.epoch,
+                at,
+                kind: Some(FeedKind::Batch),
+                append_time: recent.append_time,
+                confirmed,
+                sealed_end,
+                chunks: match recent.head.is_fence() {
+                    true => fence_bytes(&recent.head),
+                    false => recent.chunks.clone(),
+                },
+            });
+            self.is_sent(server, key, to, confirmed);
+        }
+    }
+
+    /// Adds entries that were read from the log, as far as they are those that come next.
+    fn feed_read(&mut self, server: ServerId, key: RangeKey, entries: Vec<StoredEntry>, feed: &mut Feed) {
+        for entry in entries {
+            let Some(replica) = self.table.replica(key) else { return };
+            let Some((at, sealed_end)) = replica.next_for(server) else {
+                return;
+            };
+            if at != entry.position || sealed_end.is_some_and(|end| entry.end() > end) {
+                break;
+            }
+            let (confirmed, to) = (replica.confirmed(), entry.end());
+            feed.push(FeedEntry {
+                key,
+                epoch: entry.head.epoch,
+                at,
+                kind: Some(FeedKind::Batch),
+                append_time: entry.head.append_time,
+                confirmed,
+                sealed_end,
+                chunks: match entry.head.is_fence() {
+                    true => fence_bytes(&entry.head),
+                    false => entry.bytes.chunks().iter().cloned().collect(),
+                },
+            });
+            self.is_sent(server, key, to, confirmed);
+        }
+    }
+
+    fn is_sent(&mut self, server: ServerId, key: RangeKey, to: Position, confirmed: Position) {
+        self.change_copy(key, |replica| replica.sent(server, to));
+        let outbox = self.outboxes.of(server);
+        outbox.sent.insert(key);
+        outbox.tell(key, confirmed);
+    }
+
+    fn tell_confirmed(&mut self, server: ServerId, key: RangeKey, feed: &mut Feed) {
+        let Some(range) = self.table.range(key) else {
+            self.outboxes.of(server).forget(key);
+            return;
+        };
+        let Some(replica) = &range.replica else { return };
+        let confirmed = replica.confirmed();
+        feed.push(FeedEntry {
+            key,
+            epoch: range.epoch,
+            at: confirmed,
+            kind: None,
+            append_time: TimestampMs(0),
+            confirmed,
+            sealed_end: None,
+            chunks: SmallVec::new(),
+        });
+        let outbox: &mut Outbox = self.outboxes.of(server);
+        outbox.sent.insert(key);
+        outbox.tell(key, confirmed);
+    }
+}
+
+/// A fence as a batch, which the log does not keep: an empty one that tells the writer.
+fn fence_bytes(head: &EntryHead) -> SmallVec<[Bytes; 2]> {
+    let options = EncodeOptions {
+        stream_id: head.key.stream,
+        timestamp: head.append_time,
+        writer: Some(WriterStamp {
+            id: head.writer,
+            epoch: head.writer_epoch,
+            base_sequence: head.base_sequence,
+        }),
+        ..Default::default()
+    };
+    let mut bytes = BytesMut::new();
+    // It has no records and no body, so there is nothing that could be too large.
+    let _length = encode_fence(&options, &mut bytes);
+    SmallVec::from_elem(bytes.freeze(), 1)
+}

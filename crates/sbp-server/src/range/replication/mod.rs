@@ -1,0 +1,14 @@
+//! Ranges that other servers hold too: what goes to the followers, what comes from the primary, and what is answered when
+//! it is confirmed.
+//!
+//! What a copy may do is decided by [`Replica`](sbp_replication::Replica), which is part of the
+//! [`RangeState`](super::stream::RangeState). Here are the bytes and the requesters around it.
+
+mod feed;
+mod follow;
+mod seal;
+mod settle;
+mod table;
+
+pub(crate) use feed::{Feed, FeedEntry, FeedKind, Heard};
+pub(crate) use follow::FollowJob;

@@ -1,0 +1,187 @@
+//! A shared range while it is sealed: its fence, this server's vote, and what is written back to others.
+
+use sbp_messages::ErrorCode;
+use sbp_replication::Vote;
+use sbp_types::{Epoch, Position, RangeKey, ServerId};
+use smallvec::SmallVec;
+
+use crate::range::copies::{Fencing, SealWork, WritingBack};
+use crate::range::job::LogContext;
+use crate::range::log_errors;
+use crate::range::notifications::Notifications;
+use crate::range::ranges::Ranges;
+use crate::range::server::RangeServer;
+use crate::refusal::{Done, Refusal};
+
+/// What a fenced server says of its copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FencedEnd {
+    pub(crate) vote: Vote,
+    /// What it knows to be confirmed.
+    pub(crate) confirmed: Position,
+}
+
+impl RangeServer {
+    /// Has this copy of a shared range take nothing more, from clients or from its primary. `done` gets the place where it
+    /// ended, once the log has ended everything before; the caller makes that durable, and then calls
+    /// [`fence_is_durable`](Self::fence_is_durable).
+    pub(crate) fn fence(&self, key: RangeKey, epoch: Option<Epoch>, done: Done<Position>) {
+        let mut notifications = Notifications::default();
+        {
+            let mut ranges = self.hub.ranges.lock();
+            match ranges.begin_fence(key, epoch) {
+                Err(refusal) => ranges.seal_work.fenced.push((done, Err(refusal))),
+                Ok(()) => {
+                    let is_drained = match self.log.barrier(LogContext::Fenced(key)) {
+                        Ok(()) => false,
+                        // Nothing that is queued will ever be stored.
+                        Err(error) if log_errors::is_final(&error) => {
+                            ranges.change_copy(key, sbp_replication::Replica::dropped);
+                            true
+                        }
+                        Err(_) => {
+                            ranges.seal_work.fenced.push((done, Err(Refusal::shutting_down())));
+                            return self.hub.finish(ranges);
+                        }
+                    };
+                    let fencing = Fencing { key, is_drained, done };
+                    ranges.seal_work.fencing.push(fencing);
+                    ranges.copy_moved(key, &mut notifications);
+                }
+            }
+            self.hub.finish(ranges);
+        }
+        notifications.send();
+    }
+
+    /// The place that a fence gave is on the disk. Returns this server's vote.
+    ///
+    /// # Errors
+    ///
+    /// Something is being written back to this copy: its end is not certain yet, and the range has to be fenced again.
+    pub(crate) fn fence_is_durable(&self, key: RangeKey, taken: Position) -> Result<FencedEnd, Refusal> {
+        let mut ranges = self.hub.ranges.lock();
+        let voted = ranges.change_copy(key, |replica| {
+            replica.fence_is_durable(taken);
+            replica.vote().map(|vote| FencedEnd {
+                vote,
+                confirmed: replica.confirmed(),
+            })
+        });
+        match voted {
+            Some(Some(end)) => Ok(end),
+            Some(None) => {
+                let message = format!("range {key} is being written back to here; seal it again");
+                Err(Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, message))
+            }
+            None => Err(Refusal::range_not_here(key)),
+        }
+    }
+
+    /// Sends a range that is being sealed, or is sealed, up to `end` to servers that lack some of it. `done` is called when
+    /// all of them have synced it.
+    pub(crate) fn write_back(&self, key: RangeKey, to: &[ServerId], end: Position, done: Done<()>) {
+        let mut notifications = Notifications::default();
+        let mut ranges = self.hub.ranges.lock();
+        match ranges.begin_write_back(key, to, end) {
+            Err(refusal) => ranges.seal_work.written_back.push((done, Err(refusal))),
+            Ok(()) => {
+                let to = SmallVec::from_slice(to);
+                ranges.seal_work.writing_back.push(WritingBack { key, to, end, done });
+                ranges.copy_moved(key, &mut notifications);
+            }
+        }
+        self.hub.finish(ranges);
+        notifications.send();
+    }
+}
+
+impl Ranges {
+    fn begin_fence(&mut self, key: RangeKey, epoch: Option<Epoch>) -> Result<(), Refusal> {
+        let range = self.table.range(key).ok_or_else(|| Refusal::range_not_here(key))?;
+        Refusal::check_epoch(key, range.epoch, epoch)?;
+        if range.phase == crate::range::stream::Phase::EndDamaged {
+            return Err(Refusal::new(
+                ErrorCode::RS_DATA_CORRUPTED,
+                format!("the end of range {key} is damaged on disk, so this copy has no vote on it"),
+            ));
+        }
+        match self.change_copy(key, sbp_replication::Replica::fence) {
+            Some(()) => Ok(()),
+            None => Err(Refusal::invalid(format!(
+                "range {key} has one copy, which is sealed without a vote"
+            ))),
+        }
+    }
+
+    fn begin_write_back(&mut self, key: RangeKey, to: &[ServerId], end: Position) -> Result<(), Refusal> {
+        let replica = self.table.replica(key).ok_or_else(|| Refusal::range_not_here(key))?;
+        if !replica.is_fenced() && replica.end().is_none() {
+            return Err(Refusal::invalid(format!(
+                "range {key} is not being sealed: nothing of it is written back"
+            )));
+        }
+        if replica.synced_end() < end {
+            let message = format!(
+                "this copy of range {key} ends at {}, before {end}",
+                replica.synced_end()
+            );
+            return Err(Refusal::new(ErrorCode::RANGE_NOT_FOUND, message));
+        }
+        self.change_copy(key, |replica| {
+            if !replica.writes_back(to, end) {
+                replica.write_back(to.iter().copied(), end);
+            }
+        });
+        Ok(())
+    }
+
+    /// Everything that a shared range had queued when it was fenced is on the disk.
+    pub(in crate::range) fn fence_drained(&mut self, key: RangeKey, notifications: &mut Notifications) {
+        for fencing in self.seal_work.fencing.iter_mut().filter(|fencing| fencing.key == key) {
+            fencing.is_drained = true;
+        }
+        self.copy_moved(key, notifications);
+    }
+
+    /// Answers the requests about a range whose copy has changed, as far as they can be answered.
+    pub(super) fn answer_seals(&mut self, key: RangeKey) {
+        let Self { table, seal_work, .. } = self;
+        let replica = table.replica(key);
+        let place = replica.map(sbp_replication::Replica::fenced_at);
+        let taken = match place {
+            Some(Some(place)) => Some(Ok(place)),
+            Some(None) => None,
+            None => Some(Err(Refusal::range_not_here(key))),
+        };
+        if let Some(taken) = taken {
+            let ready = |fencing: &mut Fencing| fencing.key == key && (fencing.is_drained || taken.is_err());
+            for fencing in seal_work.fencing.extract_if(.., ready) {
+                seal_work.fenced.push((fencing.done, taken.clone()));
+            }
+        }
+        let is_over = |order: &mut WritingBack| {
+            let has_all = |to: &ServerId| replica.is_none_or(|replica| replica.is_written_back(*to, order.end));
+            order.key == key && order.to.iter().all(has_all)
+        };
+        for order in seal_work.writing_back.extract_if(.., is_over) {
+            let result = match replica {
+                Some(_) => Ok(()),
+                None => Err(Refusal::range_not_here(key)),
+            };
+            seal_work.written_back.push((order.done, result));
+        }
+    }
+
+    /// The answers to give once the lock is released.
+    pub(in crate::range) fn take_seal_answers(&mut self) -> Option<SealWork> {
+        if !self.seal_work.has_answers() {
+            return None;
+        }
+        Some(SealWork {
+            fenced: std::mem::take(&mut self.seal_work.fenced),
+            written_back: std::mem::take(&mut self.seal_work.written_back),
+            ..SealWork::default()
+        })
+    }
+}

@@ -1,0 +1,230 @@
+//! What happens when the log, or a follower, has synced entries of a shared range.
+
+use sbp_log::LogEntry;
+use sbp_messages::ErrorCode;
+use sbp_replication::{Answer, Replica};
+use sbp_types::{Position, RangeKey};
+use smallvec::SmallVec;
+
+use crate::range::copies::{RecentEntry, Repeated};
+use crate::range::job::{AppendContext, LogContext, Promise, TakenContext};
+use crate::range::notifications::Notifications;
+use crate::range::outcome::{NotStored, Stored};
+use crate::range::ranges::Ranges;
+use crate::refusal::Refusal;
+
+/// The answer to an entry that another server has sent.
+pub(super) fn stored_up_to(answer: Answer) -> Stored {
+    let place = answer.place();
+    Stored {
+        base_offset: None,
+        next_offset: place.offset,
+        next_marks: place.marks,
+        duplicate: false,
+        next_sequence: None,
+    }
+}
+
+pub(super) fn answer_of(replica: &Replica, is_written_back: bool) -> Answer {
+    if is_written_back {
+        replica.answer_written_back()
+    } else {
+        replica.answer()
+    }
+}
+
+/// The entries of shared ranges in a group of the log that has ended.
+impl Ranges {
+    /// The log has synced entries of shared ranges or, with `failed`, did not store them.
+    pub(in crate::range) fn copies_ended(
+        &mut self,
+        contexts: Vec<LogContext>,
+        failed: Option<&Refusal>,
+        notifications: &mut Notifications,
+    ) {
+        let mut keys: SmallVec<[RangeKey; 4]> = SmallVec::new();
+        let mut note = |key| {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        };
+        let mut taken = Vec::new();
+        let mut fenced: SmallVec<[RangeKey; 2]> = SmallVec::new();
+        for context in contexts {
+            match context {
+                LogContext::Append(append) => {
+                    let Some((key, to)) = append.until else { continue };
+                    note(key);
+                    self.append_ended(key, to, append, failed, notifications);
+                }
+                LogContext::Taken(context) => {
+                    note(context.key);
+                    self.copy_ended(context.key, context.to, failed);
+                    taken.push(context);
+                }
+                LogContext::Fenced(key) => fenced.push(key),
+                LogContext::Drained(_) => {}
+            }
+        }
+        for context in taken {
+            let outcome = match failed {
+                Some(refusal) => Err(refusal.clone().into()),
+                None => self.answer_taken(&context),
+            };
+            notifications.push(context.requester, context.entry.done(outcome));
+        }
+        for key in keys {
+            self.copy_moved(key, notifications);
+        }
+        // Also after a failure: the copy then ends with what is synced.
+        for key in fenced {
+            self.fence_drained(key, notifications);
+        }
+    }
+
+    /// What the other server is answered for an entry that is synced.
+    fn answer_taken(&self, context: &TakenContext) -> Result<Stored, NotStored> {
+        match self.table.replica(context.key) {
+            Some(replica) => Ok(stored_up_to(answer_of(replica, context.is_written_back))),
+            None => Err(Refusal::range_not_here(context.key).into()),
+        }
+    }
+
+    fn copy_ended(&mut self, key: RangeKey, to: Position, failed: Option<&Refusal>) {
+        self.change_copy(key, |replica| match failed {
+            None => replica.synced(to),
+            Some(_) => replica.dropped(),
+        });
+    }
+
+    /// An append of a client to a range of which this server is the primary is synced here, or will not be.
+    ///
+    /// One that the log has dropped for want of room may be on the followers: its fate is known when the range has its end.
+    fn append_ended(
+        &mut self,
+        key: RangeKey,
+        to: Position,
+        append: AppendContext,
+        failed: Option<&Refusal>,
+        notifications: &mut Notifications,
+    ) {
+        self.copy_ended(key, to, failed);
+        match failed {
+            Some(refusal) if refusal.code != ErrorCode::INSUFFICIENT_STORAGE => {
+                if let Promise::Fence { writer, epoch } = append.promise {
+                    self.fence_ended(key.stream, writer, epoch, Some(refusal), notifications);
+                }
+                notifications.push(append.requester, append.entry.done(Err(refusal.clone().into())));
+            }
+            _ => self.copies.entry(key).or_default().unconfirmed.push_back((to, append)),
+        }
+    }
+
+    /// Changes a copy, and notes whether readers see more, for [`copy_moved`](Self::copy_moved).
+    pub(super) fn change_copy<R>(&mut self, key: RangeKey, change: impl FnOnce(&mut Replica) -> R) -> Option<R> {
+        let (result, grows) = self.table.change_replica(key, change)?;
+        if grows {
+            self.grown.push(key);
+        }
+        Some(result)
+    }
+
+    /// Something about a copy may have changed: answers what is confirmed or synced by now, wakes readers, and notes what
+    /// followers have to be told.
+    pub(super) fn copy_moved(&mut self, key: RangeKey, notifications: &mut Notifications) {
+        self.answer_seals(key);
+        let Some(replica) = self.table.replica(key) else { return };
+        let (acknowledged, synced) = (replica.acknowledged(), replica.synced_end());
+        let needed = replica.needed_from();
+        let grows = self.grown.iter().position(|grown| *grown == key);
+        if let Some(place) = grows {
+            self.grown.swap_remove(place);
+            self.wake(key.stream, notifications);
+            if let Some(end) = self.table.stream(key.stream).map(|stream| stream.confirmed_end()) {
+                self.answer_synced(key.stream, end, notifications);
+            }
+        }
+        let Some(work) = self.copies.get_mut(&key) else { return };
+        work.forget_before(needed.unwrap_or(synced));
+        let confirmed: SmallVec<[AppendContext; 8]> = work.take_confirmed(acknowledged).collect();
+        let (here, missing): (Vec<_>, Vec<_>) = std::mem::take(&mut work.repeated)
+            .into_iter()
+            .partition(|repeated| repeated.to <= synced);
+        work.repeated = missing;
+        if work.is_idle() {
+            self.copies.remove(&key);
+        }
+        for append in confirmed {
+            if let Promise::Fence { writer, epoch } = append.promise {
+                self.fence_ended(key.stream, writer, epoch, None, notifications);
+            }
+            notifications.push(append.requester, append.entry.done(Ok(append.stored)));
+        }
+        for Repeated {
+            is_written_back,
+            requester,
+            entry,
+            ..
+        } in here
+        {
+            let outcome = match self.table.replica(key) {
+                Some(replica) => Ok(stored_up_to(answer_of(replica, is_written_back))),
+                None => Err(Refusal::range_not_here(key).into()),
+            };
+            notifications.push(requester, entry.done(outcome));
+        }
+        self.tell_followers(key);
+    }
+
+    /// Notes for whom a shared range has entries, and who does not know all that is confirmed.
+    pub(super) fn tell_followers(&mut self, key: RangeKey) {
+        let Some(replica) = self.table.replica(key) else { return };
+        let confirmed = replica.confirmed();
+        let followers: SmallVec<[_; 2]> = replica.sends_to().collect();
+        for server in followers {
+            let has_entries = self
+                .table
+                .replica(key)
+                .is_some_and(|replica| replica.next_for(server).is_some());
+            if has_entries {
+                self.outboxes.has_entries(server, key);
+            }
+            self.outboxes.is_confirmed(server, key, confirmed);
+        }
+    }
+
+    /// Gives the appends to shared ranges their places, before the log takes them. Returns what followers are sent of them.
+    pub(in crate::range) fn place_copies(&self, entries: &mut [LogEntry<LogContext>]) -> Vec<(RangeKey, RecentEntry)> {
+        let mut placed: Vec<(RangeKey, RecentEntry)> = Vec::new();
+        for entry in entries {
+            let key = entry.head.key;
+            let Some(replica) = self.table.replica(key) else {
+                continue;
+            };
+            let last = placed.iter().rev().find(|(range, _)| *range == key);
+            let at = last.map_or(replica.next(), |(_, entry)| entry.to);
+            let to = match entry.head.is_fence() {
+                true => at.behind_mark(),
+                false => at.behind_records(entry.head.count),
+            };
+            let (Some(to), LogContext::Append(append)) = (to, &mut entry.context) else {
+                continue;
+            };
+            append.until = Some((key, to));
+            entry.head.marks = Some(at.marks);
+            entry.head.shared = true;
+            placed.push((key, RecentEntry::of(entry, at, to)));
+        }
+        placed
+    }
+
+    /// Keeps entries that the log has taken for the followers.
+    pub(in crate::range) fn entries_queued(&mut self, entries: Vec<(RangeKey, RecentEntry)>) {
+        for (key, entry) in entries {
+            let to = entry.to;
+            self.copies.entry(key).or_default().keep(entry);
+            self.change_copy(key, |replica| replica.queued(to));
+            self.tell_followers(key);
+        }
+    }
+}

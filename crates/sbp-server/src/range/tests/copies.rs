@@ -1,0 +1,439 @@
+//! A range with several copies: range servers whose entries and answers the test carries.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sbp_frame::CallId;
+use sbp_messages::ErrorCode;
+use sbp_record::inspect;
+use sbp_replication::{Answer, Entry, Offered, Quorum, Replica, ReplicatedRange, Rules};
+use sbp_types::{Epoch, Offset, Position, ServerId, TimestampMs};
+
+use super::rig::{FIRST, Rig, STREAM, job, of_writer, short};
+use crate::range::{
+    AppendDone, FeedEntry, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, WriterSequence, judge_fetch,
+};
+
+const PRIMARY: ServerId = ServerId(1);
+
+/// The servers of a range, the primary first, and what is on its way between them.
+struct Copies {
+    rigs: Vec<Rig>,
+    /// By follower: what was sent and is not answered.
+    sent: Vec<VecDeque<FeedEntry>>,
+    sequence: i32,
+}
+
+impl Copies {
+    fn new(servers: i32, acks: usize) -> Self {
+        let ids: Vec<_> = (1..=servers).map(ServerId).collect();
+        let range = Arc::new(ReplicatedRange {
+            key: FIRST,
+            epoch: Epoch(0),
+            start: Offset(0),
+            servers: ids.iter().copied().collect(),
+            quorum: Quorum::new(ids.len(), acks).unwrap(),
+        });
+        let rig = |id: &ServerId| Rig::of_several(Replica::open(*id, Arc::clone(&range), Rules::default()));
+        Self {
+            rigs: ids.iter().map(rig).collect(),
+            sent: ids.iter().map(|_| VecDeque::new()).collect(),
+            sequence: 0,
+        }
+    }
+
+    fn primary(&self) -> &Rig {
+        &self.rigs[0]
+    }
+
+    /// Takes from the primary what it has for a follower.
+    fn send(&mut self, follower: usize) -> usize {
+        let primary = Arc::clone(&self.primary().server);
+        let feed = primary.feed(id(follower), 1 << 20, true);
+        let mut count = feed.entries.len();
+        self.sent[follower].extend(feed.entries);
+        if let Some(key) = feed.from_log {
+            let feed = primary.feed_from_log(id(follower), key, 1 << 20).unwrap();
+            count += feed.entries.len();
+            self.sent[follower].extend(feed.entries);
+        }
+        count
+    }
+
+    /// Gives a follower what was sent to it; the answers that are known at once.
+    fn deliver(&mut self, follower: usize) -> Vec<AppendDone> {
+        let entries = std::mem::take(&mut self.sent[follower]);
+        let jobs = entries.into_iter().map(|entry| {
+            self.sequence += 1;
+            follow_job(self.sequence, entry)
+        });
+        let jobs = jobs.collect();
+        self.rigs[follower].follow(jobs)
+    }
+
+    /// Gives the primary a follower's answers.
+    fn answer(&self, follower: usize, answers: &[AppendDone]) {
+        let heard: Vec<_> = answers.iter().map(heard).collect();
+        self.primary().server.heard(id(follower), &heard);
+    }
+
+    /// Sends, delivers and answers whatever there is.
+    fn exchange(&mut self, follower: usize) {
+        while self.send(follower) > 0 {
+            let expected = self.sent[follower].len();
+            let mut answers = self.deliver(follower);
+            if answers.len() < expected {
+                answers.extend(self.rigs[follower].wait(expected - answers.len()));
+            }
+            self.answer(follower, &answers);
+        }
+    }
+
+    /// Where readers of a server find the end.
+    fn end_at(&self, member: usize) -> i64 {
+        let ranges = self.rigs[member].server.hub.ranges.lock();
+        ranges.table.stream(STREAM).unwrap().confirmed_end().0
+    }
+
+    fn append(&self, job: crate::range::AppendJob) {
+        assert!(self.primary().append(job).is_none());
+    }
+}
+
+fn id(member: usize) -> ServerId {
+    ServerId(i32::try_from(member).unwrap() + 1)
+}
+
+/// What a connection makes of an entry.
+fn follow_job(request_index: i32, entry: FeedEntry) -> FollowJob {
+    let chunks: smallvec::SmallVec<[bytes::Bytes; 1]> = entry.chunks.iter().cloned().collect();
+    let head = entry.kind.map(|_| inspect(&chunks, true).unwrap());
+    let count = head.as_ref().map_or(0, |head| head.record_count);
+    let claim = head.as_ref().filter(|head| head.meta.writer_id.is_some());
+    FollowJob {
+        call: CallId::FIRST,
+        request_index,
+        arrived: Instant::now(),
+        key: entry.key,
+        epoch: entry.epoch,
+        offered: Offered {
+            from: PRIMARY,
+            at: entry.at,
+            entry: if count > 0 { Entry::Records(count) } else { Entry::Mark },
+            confirmed: entry.confirmed,
+            sealed_end: entry.sealed_end,
+        },
+        has_entry: entry.kind.is_some(),
+        append_time: entry.append_time,
+        max_timestamp: TimestampMs(0),
+        claim: claim.map(|head| WriterSequence {
+            writer: head.meta.writer_id,
+            epoch: head.meta.writer_epoch,
+            sequence: head.meta.base_sequence,
+        }),
+        chunks,
+    }
+}
+
+fn heard(done: &AppendDone) -> Heard {
+    let answer = match &done.outcome {
+        Ok(stored) => Answer::Synced(Position {
+            offset: stored.next_offset,
+            marks: stored.next_marks,
+        }),
+        Err(refused) => {
+            assert_eq!(refused.refusal.code, ErrorCode::PRECONDITION_FAILED, "{refused:?}");
+            Answer::GoOn(Position {
+                offset: refused.next_offset.unwrap(),
+                marks: refused.next_marks,
+            })
+        }
+    };
+    Heard {
+        key: FIRST,
+        sealed_end: None,
+        answer,
+    }
+}
+
+#[test]
+fn an_append_is_answered_when_enough_servers_have_synced_it() {
+    for (servers, acks) in [(2, 1), (2, 2), (3, 2), (3, 3)] {
+        let mut copies = Copies::new(servers, acks);
+        copies.append(job(0, 100));
+        for follower in 1..acks {
+            assert_eq!(copies.end_at(0), 0, "{servers}/{acks}");
+            assert!(copies.primary().answered().is_empty(), "{servers}/{acks}");
+            copies.exchange(follower);
+        }
+        let done = copies.primary().wait(1);
+        assert_eq!(short(&done[0]), (ErrorCode::NONE, 0, -1));
+        assert_eq!(copies.end_at(0), 1);
+        // Everybody learns what is confirmed, with or without another entry.
+        for follower in 1..usize::try_from(servers).unwrap() {
+            copies.exchange(follower);
+            assert_eq!(copies.end_at(follower), 1, "{servers}/{acks}");
+        }
+    }
+}
+
+#[test]
+fn a_follower_answers_what_it_has_synced_and_nothing_before() {
+    let mut copies = Copies::new(2, 2);
+    copies.rigs[1].stall();
+    copies.append(job(0, 100));
+    copies.append(job(1, 100));
+    copies.send(1);
+    assert!(copies.deliver(1).is_empty());
+    assert!(copies.rigs[1].answered().is_empty());
+    copies.rigs[1].resume();
+    let answers = copies.rigs[1].wait(2);
+    assert!(copies.primary().answered().is_empty());
+    // Both were in one group of the log, so that the first answer says it of both.
+    copies.answer(1, &answers[..1]);
+    let done = copies.primary().wait(2);
+    assert_eq!(
+        [short(&done[0]), short(&done[1])],
+        [(ErrorCode::NONE, 0, -1), (ErrorCode::NONE, 1, -1)]
+    );
+}
+
+#[test]
+fn what_was_on_its_way_when_a_connection_was_lost_is_sent_again_and_stored_once() {
+    let mut copies = Copies::new(2, 2);
+    copies.append(job(0, 100));
+    copies.append(job(1, 100));
+    copies.send(1);
+    // It arrives, but the answer does not.
+    let lost = copies.deliver(1).len();
+    copies.rigs[1].wait(2 - lost);
+    copies.primary().server.disconnected(id(1));
+    copies.append(job(2, 100));
+    copies.exchange(1);
+    assert_eq!(copies.primary().wait(3).len(), 3);
+    copies.exchange(1);
+    assert_eq!((copies.end_at(0), copies.end_at(1)), (3, 3));
+    let stored = copies.rigs[1].server.log.read(FIRST, Offset(0), 1 << 20, true).unwrap();
+    assert_eq!(
+        stored.iter().map(|batch| batch.base_offset.0).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
+}
+
+#[test]
+fn a_follower_that_lacks_something_says_where_to_go_on() {
+    let mut copies = Copies::new(2, 2);
+    copies.append(job(0, 100));
+    copies.send(1);
+    copies.sent[1].clear();
+    copies.append(job(1, 100));
+    copies.send(1);
+    let answers = copies.deliver(1);
+    let refused = answers[0].outcome.as_ref().unwrap_err();
+    assert_eq!(
+        (refused.refusal.code, refused.next_offset),
+        (ErrorCode::PRECONDITION_FAILED, Some(Offset(0)))
+    );
+    copies.answer(1, &answers);
+    copies.exchange(1);
+    assert_eq!(copies.primary().wait(2).len(), 2);
+}
+
+#[test]
+fn a_follower_takes_no_appends_and_names_the_primary() {
+    let copies = Copies::new(2, 2);
+    let done = copies.rigs[1].append(job(0, 100)).unwrap();
+    let refusal = done.outcome.unwrap_err().refusal;
+    assert_eq!(refusal.code, ErrorCode::RANGE_NOT_FOUND);
+    assert!(
+        refusal.message.contains("server 1 takes its appends"),
+        "{}",
+        refusal.message
+    );
+}
+
+#[test]
+fn fences_and_repeats_wait_for_the_followers_too() {
+    let fence = |request_index, epoch| {
+        let mut fence = of_writer(request_index, epoch, 0, 0);
+        let head = fence.entry.head.as_mut().unwrap();
+        *head = HeadFacts {
+            is_fence: true,
+            ..*head
+        };
+        fence
+    };
+    let mut copies = Copies::new(2, 2);
+    copies.append(of_writer(0, 0, 0, 1));
+    copies.append(of_writer(1, 0, 0, 1));
+    copies.append(fence(2, 1));
+    copies.append(fence(3, 1));
+    assert!(copies.primary().answered().is_empty());
+    copies.exchange(1);
+    let mut done = copies.primary().wait(4);
+    done.sort_by_key(|done| done.entry.request_index);
+    let answers: Vec<_> = done.iter().map(short).collect();
+    assert_eq!(
+        answers,
+        [
+            (ErrorCode::NONE, 0, 1),
+            (ErrorCode::NONE, 0, 1),
+            (ErrorCode::NONE, -1, 1),
+            (ErrorCode::NONE, -1, 1)
+        ]
+    );
+    let refused = copies.primary().append(of_writer(4, 0, 1, 1)).unwrap();
+    assert_eq!(short(&refused).0, ErrorCode::WRITER_FENCED);
+}
+
+#[test]
+fn readers_of_a_follower_see_what_is_confirmed_and_no_more() {
+    let mut copies = Copies::new(3, 3);
+    copies.append(job(0, 100));
+    copies.exchange(1);
+    let fetch = FetchEntry {
+        stream: STREAM,
+        offset: Offset(0),
+        end: None,
+        batch_max_bytes: 0,
+    };
+    let limits = Limits {
+        min_bytes: 1,
+        last_call: false,
+        budget: 1 << 20,
+    };
+    let judge = |copies: &Copies| {
+        let server = &copies.rigs[1].server;
+        let ranges = server.hub.ranges.lock();
+        judge_fetch(&ranges.table, &fetch, limits, |_, from| {
+            if from < copies_end(&ranges) { 100 } else { 0 }
+        })
+    };
+    assert_eq!(judge(&copies), Readiness::Wait);
+    copies.exchange(2);
+    copies.primary().wait(1);
+    copies.exchange(1);
+    assert!(matches!(judge(&copies), Readiness::Read(_)));
+}
+
+fn copies_end(ranges: &crate::range::Ranges) -> Offset {
+    ranges.table.stream(STREAM).unwrap().confirmed_end()
+}
+
+#[test]
+fn a_primary_whose_log_has_failed_says_so_and_takes_no_more() {
+    let mut copies = Copies::new(2, 2);
+    copies.primary().fail_next_sync();
+    copies.append(job(0, 100));
+    let done = copies.primary().wait(1);
+    assert_eq!(short(&done[0]).0, ErrorCode::LOG_FAILED);
+    copies.exchange(1);
+    assert_eq!(copies.end_at(0), 0);
+    let refused = copies.primary().append(job(1, 100)).unwrap();
+    assert!(refused.outcome.is_err());
+}
+
+/// What a request about a range was answered, if it was.
+fn asked<T: Send + 'static>(
+    ask: impl FnOnce(Box<dyn FnOnce(Result<T, crate::refusal::Refusal>) + Send>),
+) -> std::sync::mpsc::Receiver<Result<T, ErrorCode>> {
+    let (sender, answers) = std::sync::mpsc::channel();
+    ask(Box::new(move |answer| {
+        let _test_is_over = sender.send(answer.map_err(|refusal| refusal.code));
+    }));
+    answers
+}
+
+impl Copies {
+    /// Fences a server, makes that durable and returns its vote.
+    fn vote(&self, member: usize) -> Position {
+        let server = &self.rigs[member].server;
+        let places = asked(|done| server.fence(FIRST, Some(Epoch(0)), done));
+        let taken = places.recv_timeout(super::rig::PATIENCE).unwrap().unwrap();
+        server.fence_is_durable(FIRST, taken).unwrap().vote.end
+    }
+}
+
+#[test]
+fn a_fence_waits_for_the_log_and_then_holds_against_clients_and_the_primary() {
+    let mut copies = Copies::new(3, 2);
+    copies.rigs[1].stall();
+    copies.append(job(0, 100));
+    copies.send(1);
+    assert!(copies.deliver(1).is_empty());
+    let follower = &copies.rigs[1].server;
+    let places = asked(|done| follower.fence(FIRST, Some(Epoch(0)), done));
+    assert!(places.try_recv().is_err(), "the log has not ended what was queued");
+    copies.rigs[1].resume();
+    let taken = places.recv_timeout(super::rig::PATIENCE).unwrap().unwrap();
+    assert_eq!(taken, Position::start(Offset(1)));
+    let fenced = copies.rigs[1].server.fence_is_durable(FIRST, taken).unwrap();
+    assert_eq!(fenced.vote.end, taken);
+    assert_eq!(fenced.confirmed, Position::start(Offset(0)));
+    // What it took before it was fenced still confirms the append.
+    let answers = copies.rigs[1].wait(1);
+    copies.answer(1, &answers);
+    assert_eq!(short(&copies.primary().wait(1)[0]), (ErrorCode::NONE, 0, -1));
+    copies.append(job(1, 100));
+    copies.send(1);
+    let refused = copies.deliver(1).remove(0).outcome.unwrap_err().refusal;
+    assert_eq!(refused.code, ErrorCode::RANGE_NOT_FOUND);
+    assert!(refused.message.contains("is being sealed"), "{}", refused.message);
+    assert_eq!(copies.vote(0), Position::start(Offset(2)));
+    let refused = copies
+        .primary()
+        .append(job(2, 100))
+        .unwrap()
+        .outcome
+        .unwrap_err()
+        .refusal;
+    assert!(refused.message.contains("is being sealed"), "{}", refused.message);
+    assert_eq!(copies.vote(0), Position::start(Offset(2)), "a vote is given again");
+    let other = asked(|done| copies.primary().server.fence(FIRST, Some(Epoch(1)), done));
+    assert_eq!(other.recv().unwrap(), Err(ErrorCode::EXPIRED_RANGE_EPOCH));
+}
+
+#[test]
+fn what_a_server_lacks_is_written_back_to_it_up_to_the_end() {
+    let mut copies = Copies::new(3, 2);
+    for index in 0..4 {
+        copies.append(job(index, 100));
+        if index < 2 {
+            copies.exchange(1);
+        }
+    }
+    copies.exchange(2);
+    copies.primary().wait(4);
+    let end = Position::start(Offset(3));
+    assert_eq!((copies.vote(0).offset.0, copies.vote(1).offset.0), (4, 2));
+    let primary = Arc::clone(&copies.primary().server);
+    let done = asked(|done| primary.write_back(FIRST, &[id(1)], end, done));
+    assert!(done.try_recv().is_err());
+    while copies.send(1) > 0 {
+        assert!(
+            copies.sent[1]
+                .iter()
+                .all(|entry| entry.kind.is_none() || entry.sealed_end == Some(end))
+        );
+        let expected = copies.sent[1].len();
+        let sealed: Vec<_> = copies.sent[1].iter().map(|entry| entry.sealed_end).collect();
+        let mut answers = copies.deliver(1);
+        if answers.len() < expected {
+            answers.extend(copies.rigs[1].wait(expected - answers.len()));
+        }
+        let heard: Vec<_> = answers
+            .iter()
+            .zip(sealed)
+            .map(|(done, sealed_end)| Heard {
+                sealed_end,
+                ..heard(done)
+            })
+            .collect();
+        copies.primary().server.heard(id(1), &heard);
+    }
+    assert_eq!(done.recv_timeout(super::rig::PATIENCE).unwrap(), Ok(()));
+    assert_eq!(copies.vote(1), end, "and no further");
+    let over = asked(|done| primary.write_back(FIRST, &[id(1)], Position::start(Offset(9)), done));
+    assert_eq!(over.recv().unwrap(), Err(ErrorCode::RANGE_NOT_FOUND));
+}
