@@ -44,6 +44,20 @@ pub enum LogError {
         /// The place that was given.
         given: Position,
     },
+    /// Refused: the range ends before it, as the owner has said.
+    #[error("range {key} ends at offset {end}")]
+    Ended {
+        /// The range.
+        key: RangeKey,
+        /// Where it ends.
+        end: Position,
+    },
+    /// Refused: the bytes are no part of the state of the stream's writers.
+    #[error("an entry for range {key} is no part of the state of its stream's writers")]
+    NotWriters {
+        /// The range.
+        key: RangeKey,
+    },
     /// Refused: because of damage on the disk it is not known where the range ends.
     #[error("damage on the disk hides where range {key} ends")]
     EndUnknown {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
 
 use crate::EntryHead;
+use crate::key_hash::BuildKeyHasher;
 
 /// How many batches of a writer's current epoch are remembered.
 pub const WRITER_WINDOW: usize = 64;
@@ -114,30 +115,35 @@ impl WriterState {
 /// All writers that the log remembers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writers {
-    // Clients choose the writer ids, so the map's hash is seeded against chosen collisions.
-    states: HashMap<WriterKey, WriterState>,
+    // Clients choose the writer ids, so the inner map's hash is seeded against chosen collisions.
+    streams: HashMap<StreamId, HashMap<WriterId, WriterState>, BuildKeyHasher>,
     /// The newest append time in the log, by which the silence of writers is measured.
     newest: TimestampMs,
 }
 
 impl Writers {
     pub(crate) fn new(states: impl IntoIterator<Item = (WriterKey, WriterState)>, newest: TimestampMs) -> Self {
-        Self {
-            states: states.into_iter().collect(),
+        let mut writers = Self {
             newest,
+            ..Self::default()
+        };
+        for (key, state) in states {
+            writers.streams.entry(key.stream).or_default().insert(key.writer, state);
         }
+        writers
     }
 
     /// Takes in a stored batch, with or without a writer.
     pub(crate) fn record(&mut self, head: &EntryHead) {
         self.newest = self.newest.max(head.append_time);
         if let Some(key) = WriterKey::of(head) {
-            self.states.entry(key).or_default().record(head);
+            let writers = self.streams.entry(key.stream).or_default();
+            writers.entry(key.writer).or_default().record(head);
         }
     }
 
     pub(crate) fn get(&self, key: &WriterKey) -> Option<&WriterState> {
-        self.states.get(key)
+        self.streams.get(&key.stream)?.get(&key.writer)
     }
 
     pub(crate) fn newest(&self) -> TimestampMs {
@@ -146,29 +152,62 @@ impl Writers {
 
     /// All writers, ordered by key.
     pub(crate) fn ordered(&self) -> Vec<(WriterKey, WriterState)> {
-        let mut writers: Vec<_> = self.states.iter().map(|(key, state)| (*key, state.clone())).collect();
+        let mut writers: Vec<_> = self.streams.keys().flat_map(|stream| self.of(*stream)).collect();
         writers.sort_unstable_by_key(|(key, _)| *key);
         writers
+    }
+
+    /// The writers of a stream, ordered by key.
+    pub(crate) fn of(&self, stream: StreamId) -> Vec<(WriterKey, WriterState)> {
+        let writers = self.streams.get(&stream).into_iter().flatten();
+        let mut writers: Vec<_> = writers
+            .map(|(writer, state)| {
+                (
+                    WriterKey {
+                        stream,
+                        writer: *writer,
+                    },
+                    state.clone(),
+                )
+            })
+            .collect();
+        writers.sort_unstable_by_key(|(key, _)| *key);
+        writers
+    }
+
+    /// These are all writers of a stream from now on.
+    pub(crate) fn replace(&mut self, stream: StreamId, writers: impl IntoIterator<Item = (WriterKey, WriterState)>) {
+        let writers: HashMap<_, _> = writers.into_iter().map(|(key, state)| (key.writer, state)).collect();
+        let appended = writers.values().map(|state| state.last_append).max();
+        self.newest = self.newest.max(appended.unwrap_or(self.newest));
+        self.streams.insert(stream, writers);
     }
 
     /// Forgets writers whose last batch is released and that have been silent for `retention`.
     pub(crate) fn forget_silent(&mut self, retention: Duration, released: impl Fn(RangeKey, Offset) -> bool) {
         let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         let newest = self.newest.0;
-        self.states.retain(|_, state| {
+        self.keep(|state| {
             newest.saturating_sub(state.last_append.0) < retention || !released(state.last_range, state.last_offset)
         });
     }
 
     /// Forgets the writers of a deleted stream.
     pub(crate) fn forget_stream(&mut self, stream: StreamId) {
-        self.states.retain(|key, _| key.stream != stream);
+        self.streams.remove(&stream);
     }
 
     /// Forgets the writers that fulfil a condition.
     #[cfg(feature = "testing")]
     pub(crate) fn forget_where(&mut self, mut gone: impl FnMut(&WriterState) -> bool) {
-        self.states.retain(|_, state| !gone(state));
+        self.keep(|state| !gone(state));
+    }
+
+    fn keep(&mut self, mut keep: impl FnMut(&WriterState) -> bool) {
+        self.streams.retain(|_, writers| {
+            writers.retain(|_, state| keep(state));
+            !writers.is_empty()
+        });
     }
 }
 

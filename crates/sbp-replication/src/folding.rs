@@ -25,6 +25,20 @@ pub struct Fold {
 }
 
 impl Folding {
+    /// As it was when [`newest`](Self::newest) said this.
+    #[must_use]
+    pub fn restored(range: RangeIndex, up_to: Position) -> Self {
+        Self {
+            newest: Some((range, up_to)),
+        }
+    }
+
+    /// The newest range of which anything was folded, and how far: what a restart has to find again.
+    #[must_use]
+    pub fn newest(&self) -> Option<(RangeIndex, Position)> {
+        self.newest
+    }
+
     /// What is to be folded of a range whose copy begins at `beginning` and is synced up to `synced`, of which everything
     /// before `confirmed` is confirmed; `None` if nothing. It counts as folded from then on.
     pub fn fold(
@@ -78,5 +92,12 @@ mod tests {
         assert_eq!(fold(1, 9, 12, 11), Some((9, 11)));
         assert_eq!(fold(0, 0, 9, 9), None, "an older range arrives late");
         assert_eq!(fold(1, 9, 12, 12), Some((11, 12)));
+        // A restart finds it as it was.
+        let newest = folding.newest();
+        assert_eq!(newest, Some((RangeIndex(1), at(12))));
+        assert_eq!(
+            newest.map(|(range, up_to)| Folding::restored(range, up_to)),
+            Some(folding)
+        );
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, BufMut, TryGetError};
+use bytes::{Buf, BufMut, Bytes, TryGetError};
 use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::clean::GroupMark;
+use super::record::RecordHead;
 use super::{Unreadable, begin_envelope, open_envelope, seal_envelope};
-use crate::{WRITER_WINDOW, WriterBatch, WriterKey, WriterState};
+use crate::{EntryHead, WRITER_WINDOW, WriterBatch, WriterKey, WriterState};
 
 const MAGIC: &[u8; 8] = b"SBPCHECK";
 
@@ -69,8 +70,18 @@ pub(crate) struct PositionsItem {
     pub(crate) end_marks: u32,
     /// Where it ends, if the owner has said so.
     pub(crate) ended: Option<Position>,
+    /// Whether other servers have copies of it.
+    pub(crate) shared: bool,
     /// The marks that can be read, ordered.
     pub(crate) marks: Vec<MarkPlace>,
+}
+
+/// An entry that does not count for its writer yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WaitingItem {
+    pub(crate) head: EntryHead,
+    /// The bytes of a part of the state of the writers; none of other entries.
+    pub(crate) bytes: Bytes,
 }
 
 /// The contents of a checkpoint file.
@@ -87,6 +98,11 @@ pub(crate) struct Checkpoint {
     pub(crate) ranges: Vec<RangeItem>,
     /// Of those ranges that have marks or were ended.
     pub(crate) positions: Vec<PositionsItem>,
+    /// Entries of shared ranges that are not known to be confirmed, in the order of each range.
+    pub(crate) waiting: Vec<WaitingItem>,
+    /// How far the entries of a stream count for its writers: the newest range, and a place in it. Of the streams for which
+    /// that is not simply the end of the log.
+    pub(crate) folded: Vec<(StreamId, RangeIndex, Position)>,
     /// The newest append time in the log.
     pub(crate) newest_append: TimestampMs,
     /// The state of every writer, ordered by key.
@@ -103,6 +119,10 @@ const SECTION_WRITERS: u32 = 3;
 const SECTION_COMPACTED: u32 = 4;
 /// Left out when there are neither marks nor ended ranges.
 const SECTION_POSITIONS: u32 = 5;
+/// Left out when no entry waits to be confirmed.
+const SECTION_WAITING: u32 = 6;
+/// Left out when there is no stream with shared ranges or states of writers.
+const SECTION_FOLDED: u32 = 7;
 
 const SECTION_VERSION: u32 = 1;
 
@@ -138,13 +158,18 @@ impl Checkpoint {
                 }
             });
         }
-        if !self.positions.is_empty() {
-            put_section(&mut out, SECTION_POSITIONS, |out| {
-                for item in &self.positions {
-                    put_positions(out, item);
-                }
-            });
-        }
+        put_items(&mut out, SECTION_POSITIONS, &self.positions, put_positions);
+        put_items(&mut out, SECTION_WAITING, &self.waiting, put_waiting);
+        put_items(
+            &mut out,
+            SECTION_FOLDED,
+            &self.folded,
+            |out, (stream, range, position)| {
+                out.put_i64_le(stream.0);
+                out.put_i32_le(range.0);
+                put_position(out, *position);
+            },
+        );
         seal_envelope(out)
     }
 
@@ -176,6 +201,15 @@ impl Checkpoint {
                 (SECTION_POSITIONS, SECTION_VERSION) => {
                     checkpoint.positions = take_all(section, take_positions, "the marks of a range are cut")?;
                 }
+                (SECTION_WAITING, SECTION_VERSION) => {
+                    let cut = Unreadable::Bad("an entry that waits is cut");
+                    while !section.is_empty() {
+                        checkpoint.waiting.push(take_waiting(&mut section).ok_or(cut.clone())?);
+                    }
+                }
+                (SECTION_FOLDED, SECTION_VERSION) => {
+                    checkpoint.folded = take_all(section, take_folded, "a stream's entry is cut")?;
+                }
                 (SECTION_WRITERS, SECTION_VERSION) => {
                     let newest = section.try_get_i64_le();
                     checkpoint.newest_append = TimestampMs(newest.map_err(|_| Unreadable::Bad("the writers are cut"))?);
@@ -205,6 +239,13 @@ fn put_section(out: &mut Vec<u8>, tag: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     fill(out);
     let length = (out.len() - start) as u64;
     super::put(out, length_at, length.to_le_bytes());
+}
+
+/// A section that is left out when it is empty.
+fn put_items<T>(out: &mut Vec<u8>, tag: u32, items: &[T], put: impl Fn(&mut Vec<u8>, &T)) {
+    if !items.is_empty() {
+        put_section(out, tag, |out| items.iter().for_each(|item| put(out, item)));
+    }
 }
 
 /// The entries of a section, up to its end.
@@ -280,14 +321,57 @@ fn take_range(fields: &mut &[u8]) -> Result<RangeItem, TryGetError> {
 
 /// The flag of ranges that were ended.
 const FLAG_ENDED: u32 = 1;
+/// The flag of ranges with copies on other servers.
+const FLAG_SHARED: u32 = 2;
+
+fn put_position(out: &mut Vec<u8>, position: Position) {
+    out.put_i64_le(position.offset.0);
+    out.put_u32_le(position.marks);
+}
+
+fn take_position(fields: &mut &[u8]) -> Result<Position, TryGetError> {
+    Ok(Position {
+        offset: Offset(fields.try_get_i64_le()?),
+        marks: fields.try_get_u32_le()?,
+    })
+}
+
+fn put_waiting(out: &mut Vec<u8>, item: &WaitingItem) {
+    let record = RecordHead {
+        head: item.head,
+        batch_len: u32::try_from(item.bytes.len()).unwrap_or(u32::MAX),
+        batch_crc: 0,
+    };
+    out.extend_from_slice(&record.encode(0));
+    out.extend_from_slice(&item.bytes);
+}
+
+/// The next entry that waits; `None` if it is cut or impossible.
+fn take_waiting(section: &mut &[u8]) -> Option<WaitingItem> {
+    let record = RecordHead::parse(section, 0)?;
+    section.advance(RecordHead::LEN);
+    let bytes = section.split_off(..record.batch_len as usize)?;
+    Some(WaitingItem {
+        head: record.head,
+        bytes: Bytes::copy_from_slice(bytes),
+    })
+}
+
+fn take_folded(fields: &mut &[u8]) -> Result<(StreamId, RangeIndex, Position), TryGetError> {
+    Ok((
+        StreamId(fields.try_get_i64_le()?),
+        RangeIndex(fields.try_get_i32_le()?),
+        take_position(fields)?,
+    ))
+}
 
 fn put_positions(out: &mut Vec<u8>, item: &PositionsItem) {
-    let ended = item.ended.unwrap_or_default();
+    let flags = [(item.ended.is_some(), FLAG_ENDED), (item.shared, FLAG_SHARED)];
+    let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
     out.put_i64_le(item.key.stream.0);
     out.put_i32_le(item.key.range.0);
-    out.put_u32_le(if item.ended.is_some() { FLAG_ENDED } else { 0 });
-    out.put_i64_le(ended.offset.0);
-    out.put_u32_le(ended.marks);
+    out.put_u32_le(flags.map(|(_, flag)| flag).sum());
+    put_position(out, item.ended.unwrap_or_default());
     out.put_u32_le(item.end_marks);
     out.put_u64_le(item.marks.len() as u64);
     for mark in &item.marks {
@@ -304,14 +388,12 @@ fn take_positions(fields: &mut &[u8]) -> Result<PositionsItem, TryGetError> {
     let stream = StreamId(fields.try_get_i64_le()?);
     let range = RangeIndex(fields.try_get_i32_le()?);
     let flags = fields.try_get_u32_le()?;
-    let ended = Position {
-        offset: Offset(fields.try_get_i64_le()?),
-        marks: fields.try_get_u32_le()?,
-    };
+    let ended = take_position(fields)?;
     let mut item = PositionsItem {
         key: RangeKey { stream, range },
         end_marks: fields.try_get_u32_le()?,
         ended: (flags & FLAG_ENDED != 0).then_some(ended),
+        shared: flags & FLAG_SHARED != 0,
         marks: Vec::new(),
     };
     for _ in 0..fields.try_get_u64_le()? {
@@ -329,7 +411,7 @@ fn take_positions(fields: &mut &[u8]) -> Result<PositionsItem, TryGetError> {
     Ok(item)
 }
 
-fn put_writer(out: &mut Vec<u8>, key: &WriterKey, state: &WriterState) {
+pub(super) fn put_writer(out: &mut Vec<u8>, key: &WriterKey, state: &WriterState) {
     out.put_i64_le(key.stream.0);
     out.put_u64_le(key.writer.high);
     out.put_u64_le(key.writer.low);
@@ -346,7 +428,7 @@ fn put_writer(out: &mut Vec<u8>, key: &WriterKey, state: &WriterState) {
     }
 }
 
-fn take_writer(fields: &mut &[u8]) -> Result<(WriterKey, WriterState), TryGetError> {
+pub(super) fn take_writer(fields: &mut &[u8]) -> Result<(WriterKey, WriterState), TryGetError> {
     let stream = StreamId(fields.try_get_i64_le()?);
     let writer = WriterId {
         high: fields.try_get_u64_le()?,

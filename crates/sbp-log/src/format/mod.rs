@@ -7,6 +7,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod clean;
 pub(crate) mod footer;
 pub(crate) mod group;
+pub(crate) mod parts;
 pub(crate) mod record;
 pub(crate) mod segment;
 pub(crate) mod superblock;

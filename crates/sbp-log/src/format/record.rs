@@ -33,6 +33,11 @@ impl RecordHead {
         Self::LEN + record_up(batch_len)
     }
 
+    /// The bytes of the record that begins with this head.
+    pub(crate) fn batch_in<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]> {
+        record.get(Self::LEN..Self::LEN + self.batch_len as usize)
+    }
+
     pub(crate) fn encode(&self, mask: u32) -> [u8; Self::LEN] {
         let head = &self.head;
         let mut out = [0; Self::LEN];

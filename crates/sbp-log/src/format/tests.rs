@@ -1,9 +1,10 @@
 //! The bytes do not change by accident, and what is read back is what was written.
 
+use bytes::Bytes;
 use proptest::prelude::*;
 use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs, WriterId};
 
-use super::checkpoint::{Checkpoint, CompactedItem, MarkPlace, PositionsItem, RangeItem, SegmentItem};
+use super::checkpoint::{Checkpoint, CompactedItem, MarkPlace, PositionsItem, RangeItem, SegmentItem, WaitingItem};
 use super::clean::GroupMark;
 use super::footer::{FooterBuilder, FooterRun, IndexEntry, Trailer};
 use super::group::{GroupHeader, UnreadableGroup, judge_unreadable};
@@ -422,14 +423,30 @@ prop_compose! {
 }
 
 prop_compose! {
+    fn any_waiting()(bytes in prop::collection::vec(any::<u8>(), 1..40), what in 0..3, shared: bool) -> WaitingItem {
+        let mut head = EntryHead { shared, ..head().head };
+        if what > 0 {
+            (head.count, head.max_timestamp, head.marks) = (0, TimestampMs(0), Some(3));
+            head.kind = EntryKind::Fence;
+        }
+        if what > 1 {
+            (head.kind, head.writer) = (EntryKind::Writers { part: 0, parts: 2 }, WriterId::NONE);
+            return WaitingItem { head, bytes: bytes.into() };
+        }
+        WaitingItem { head, bytes: Bytes::new() }
+    }
+}
+
+prop_compose! {
     fn any_positions()(
-        stream: i64, range: i32, end_marks: u32, ended in prop::option::of(any_position()),
+        stream: i64, range: i32, end_marks: u32, ended in prop::option::of(any_position()), shared: bool,
         marks in prop::collection::vec((any_position(), any::<(u64, u32, u32)>()), 0..3),
     ) -> PositionsItem {
         PositionsItem {
             key: RangeKey { stream: StreamId(stream), range: RangeIndex(range) },
             end_marks,
             ended,
+            shared,
             marks: marks.into_iter().map(|(position, (segment, place, length))| {
                 MarkPlace { position, segment, place, length }
             }).collect(),
@@ -469,6 +486,8 @@ proptest! {
         ranges in prop::collection::vec(any_range(), 0..4),
         writers in prop::collection::vec(any_writer(), 0..4),
         positions in prop::collection::vec(any_positions(), 0..4),
+        waiting in prop::collection::vec(any_waiting(), 0..4),
+        folded in prop::collection::vec((any::<i64>(), any::<i32>(), any_position()), 0..4),
         newest: i64,
         cut in 0..64usize,
     ) {
@@ -482,7 +501,9 @@ proptest! {
         let covered = GroupMark { number, segment, position, checksum };
         let newest_append = TimestampMs(if writers.is_empty() { 0 } else { newest });
         let checkpoint = Checkpoint {
-            sequence, covered, unlisted_damage, segments, compacted, ranges, positions, newest_append, writers,
+            sequence, covered, unlisted_damage, segments, compacted, ranges, positions, waiting,
+            folded: folded.into_iter().map(|(stream, range, at)| (StreamId(stream), RangeIndex(range), at)).collect(),
+            newest_append, writers,
         };
         let bytes = checkpoint.encode();
         prop_assert_eq!(Checkpoint::parse(&bytes[..bytes.len() - 1 - cut % bytes.len()]).ok(), None);

@@ -1,6 +1,9 @@
 //! The public interface of the log.
 
 mod read;
+mod replicas;
+
+pub use replicas::writers_in;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +11,12 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sbp_locks::Mutex;
 use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
 
 use crate::SyncObserver;
+use crate::format::parts;
 use crate::format::superblock::Groups;
 use crate::recover;
 use crate::recover::Recovery;
@@ -28,8 +33,8 @@ use crate::write::commit_leader::CommitLeader;
 use crate::write::queue::Queue;
 use crate::write::writer::{Syncer, Writer};
 use crate::{
-    Clock, Damage, DamagedInterval, FileSystem, GroupObserver, Helpers, LogConfig, LogEntry, LogError, LogStats,
-    OpenError, RangeEnd, Recovered, Scrubbed, WriterKey, WriterState,
+    BatchBytes, Clock, Damage, DamagedInterval, EntryKind, FileSystem, GroupObserver, Helpers, LogConfig, LogEntry,
+    LogError, LogStats, OpenError, RangeEnd, Recovered, Scrubbed, WriterKey, WriterState,
 };
 
 /// A durable log of batches, shared by all ranges of a data directory.
@@ -94,8 +99,23 @@ fn share(
         state: recovery.state.into(),
         config,
         sync_observer: OnceLock::new(),
+        knows_its_ends: recovery.knows_its_ends,
         _lock: claimed.lock,
     })
+}
+
+/// A part of the state of the writers is one, so that it can count when its time comes.
+fn check_writers<T>(entry: &LogEntry<T>) -> Result<(), LogError> {
+    let EntryKind::Writers { .. } = entry.head.kind else {
+        return Ok(());
+    };
+    let key = entry.head.key;
+    let mut bytes = BatchBytes::from(Bytes::copy_from_slice(&entry.prefix));
+    for chunk in &entry.chunks {
+        bytes.push(chunk.clone());
+    }
+    let states = parts::parse(key.stream, &bytes.into_contiguous());
+    states.map(drop).ok_or(LogError::NotWriters { key })
 }
 
 /// Stores the marks of damage, because the same damage might not be found again.
@@ -120,7 +140,7 @@ impl<T: Send + 'static> Log<T> {
         config.check()?;
         let claimed = claim::claim(&*fs, &config.directory)?;
         let files = OpenFiles::new(fs.clone());
-        let mut recovery = recover::recover(&*fs, &files, &config)?;
+        let mut recovery = recover::recover(&*fs, &files, &config, claimed.superblock.boot_id <= 1)?;
         let resume = std::mem::take(&mut recovery.resume);
         let last = recovery.state.last;
 
@@ -138,11 +158,16 @@ impl<T: Send + 'static> Log<T> {
         #[cfg(feature = "testing")]
         shared.forget_at_start();
         describe(&shared, &mut recovered);
-        if resume.damaged {
+        if resume.damaged || resume.doubted {
             note_damage(&shared).map_err(files::at(&shared.config.directory))?;
         }
 
         let queue = Arc::new(Queue::new(&shared.config, room));
+        for (key, range) in shared.state.read().index.iter() {
+            if let Some(end) = range.ended {
+                queue.end_range(key, end, || {});
+            }
+        }
         let mut writer = Writer {
             shared: shared.clone(),
             queue: queue.clone(),
@@ -183,6 +208,9 @@ impl<T: Send + 'static> Log<T> {
     /// [`announce`](Self::announce), or to [`write_here`](Self::write_here) once it holds no lock that the receiver of
     /// the outcome needs.
     pub fn queue(&self, entries: Vec<LogEntry<T>>) -> Result<Queued, LogError> {
+        for entry in &entries {
+            check_writers(entry)?;
+        }
         self.queue.append(entries, &self.shared.state, &self.shared.prepared)?;
         Ok(Queued(()))
     }
@@ -250,6 +278,9 @@ impl<T: Send + 'static> Log<T> {
             range.release(below);
         }
         state.reclaimable = true;
+        if below == Offset(i64::MAX) {
+            state.folds.forget(key);
+        }
         #[cfg(feature = "testing")]
         self.shared.forget_released(&mut state, key, below);
     }
@@ -262,7 +293,10 @@ impl<T: Send + 'static> Log<T> {
             range.release(Offset(i64::MAX));
         }
         state.writers.forget_stream(stream);
+        state.folds.forget_stream(stream);
         state.reclaimable = true;
+        drop(state);
+        self.queue.forget_ends(|key| key.stream == stream);
     }
 
     /// Whether any segment still has records of this range, released or not. As long as one does, a restart may find

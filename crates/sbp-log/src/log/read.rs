@@ -99,8 +99,8 @@ impl<T: Send + 'static> Log<T> {
         }
     }
 
-    /// The bytes of a range's batches that are synced and not released. Exact, except around the released offset in an
-    /// older segment whose footer is not in memory, where it is estimated by proportion. Never touches the disk.
+    /// The bytes of a range's batches that are synced and not released. Exact, except around the released offset, or
+    /// an end that the owner told, in an older segment whose footer is not in memory, where it is estimated by proportion. Never touches the disk.
     #[must_use]
     pub fn stored_bytes(&self, key: RangeKey) -> u64 {
         let state = self.shared.state.read();

@@ -110,7 +110,10 @@ impl Shared {
                     count(&self.counters.hot_reads, 1);
                     let record = RecordHead::parse(head, next.segment.mask);
                     let record = record.ok_or_else(|| damaged(key, *position));
-                    record.and_then(|record| Ok(entries.push(stored(key, *position, record.head, bytes.clone())?)))
+                    record.and_then(|record| {
+                        entries.push(stored(key, *position, record.head, bytes.clone())?);
+                        Ok(())
+                    })
                 }
                 None => {
                     let rest = wanted.found.get(entries.len()..).unwrap_or_default();

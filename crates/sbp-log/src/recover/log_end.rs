@@ -226,21 +226,25 @@ impl Scanner {
                 self.settle();
             }
             let head = &record.head;
-            let batch = bytes.get(RecordHead::LEN..RecordHead::LEN + record.batch_len as usize);
+            let batch = record.batch_in(bytes);
+            let batch = batch.filter(|batch| crc32c(batch) == record.batch_crc);
             let known = self.index.get(head.key).filter(|range| range.known);
             if known.is_some_and(|range| head.base_offset < range.end) {
                 return Ok(false);
             }
-            if head.is_mark() || batch.is_some_and(|batch| crc32c(batch) == record.batch_crc) {
-                self.add(file, number, &record, position)?;
+            let end = if head.is_mark() || batch.is_some() {
+                self.add(file, number, &record, position)?
             } else {
-                self.index.get_or_insert(head.key).add_damaged(&record);
+                let range = self.index.get_or_insert(head.key);
+                range.add_damaged(&record);
+                let end = range.end_position();
                 self.notes.push(format!(
                     "range {}: {} records at {} are damaged",
                     head.key, head.count, head.base_offset
                 ));
-            }
-            self.note_writer(number, &record);
+                Some(end)
+            };
+            self.note_writer(number, &record, end, batch.unwrap_or_default());
             position += RecordHead::stored_len(record.batch_len as usize) as u64;
             left -= 1;
         }

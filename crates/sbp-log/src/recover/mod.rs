@@ -23,7 +23,7 @@ use crate::segments::open_files::OpenFiles;
 use crate::segments::segment::Segment;
 use crate::state::hot_tail::HotTail;
 use crate::state::index::Entries;
-use crate::state::shared::{Checkpoints, Retired, State};
+use crate::state::shared::{Checkpoints, LiveSegment, Retired, State};
 use crate::{Durability, LogConfig};
 
 use directory::{Directory, SegmentFile};
@@ -38,6 +38,8 @@ pub(crate) struct Recovery {
     pub(crate) checkpoint_size: u64,
     pub(crate) notes: Vec<String>,
     pub(crate) clean: bool,
+    /// Whether the last groups cannot have been lost.
+    pub(crate) knows_its_ends: bool,
 }
 
 /// Where the log goes on, and what is to be done first.
@@ -51,6 +53,9 @@ pub(crate) struct Resume {
     pub(crate) full: Vec<u64>,
     /// Whether damage was found. A checkpoint then notes it before anything is served.
     pub(crate) damaged: bool,
+    /// Whether there are shared ranges of which the end is not known any more. A checkpoint then notes it, because the next
+    /// start may find a log that was shut down.
+    pub(crate) doubted: bool,
     /// How many bytes of log the next start would have to replay.
     pub(crate) replayed: u64,
 }
@@ -92,7 +97,12 @@ pub fn check_start(fs: Arc<dyn FileSystem>, directory: &Path) -> Result<(), Open
 }
 
 /// Recovers a directory and repairs what an interrupted run left.
-pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogConfig) -> Result<Recovery, OpenError> {
+pub(crate) fn recover(
+    fs: &dyn FileSystem,
+    open: &Arc<OpenFiles>,
+    config: &LogConfig,
+    is_new: bool,
+) -> Result<Recovery, OpenError> {
     let path = &config.directory;
     let Contents {
         mut directory,
@@ -109,12 +119,14 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         .sum();
     // The log begins with segment 1, unless its first group needs a larger one: either tells a start without a readable
     // checkpoint that it has all segments.
+    let knows_its_ends = is_new || clean.is_some() || ends_synced(config, &later, &scanner.live);
     let is_empty = directory.checkpoints.sequence == 0 && scanner.live.is_empty();
     let mut recovery = Recovery {
         state: State {
             index: std::mem::take(&mut scanner.index),
             tail: HotTail::new(config.hot_tail_bytes),
             writers: std::mem::take(&mut scanner.writers),
+            folds: std::mem::take(&mut scanner.folds),
             segments: std::mem::take(&mut scanner.live),
             compacted: std::mem::take(&mut scanner.compacted),
             retired: retired(&directory).map_err(at(path))?,
@@ -135,12 +147,40 @@ pub(crate) fn recover(fs: &dyn FileSystem, open: &Arc<OpenFiles>, config: &LogCo
         checkpoint_size: directory.checkpoint_size,
         notes: std::mem::take(&mut directory.notes),
         clean: clean.is_some() && matches!(log_end, LogEnd::Clean),
+        knows_its_ends,
     };
+    if !recovery.knows_its_ends {
+        recovery.resume.doubted = doubt_shared_ends(&mut recovery.state);
+    }
     recovery.notes.append(&mut scanner.notes);
     adopt_footers(&mut recovery, &later).map_err(at(path))?;
     mend::mend(fs, config, &directory, &later, &log_end, &scanner, &recovery)?;
     choose_active(config, &later, &log_end, &mut recovery).map_err(at(path))?;
     Ok(recovery)
+}
+
+/// Whether the last group, and whatever may have been written behind it, was synced before it was acknowledged.
+fn ends_synced(config: &LogConfig, later: &[SegmentFile], live: &BTreeMap<u64, LiveSegment>) -> bool {
+    let last = live.keys().next_back().copied().unwrap_or(0);
+    let mut ends = later.iter().filter(|file| file.segment.number >= last).peekable();
+    let is_synced = |file: &SegmentFile| file.segment.durability == Durability::Fsync;
+    match ends.peek() {
+        Some(_) => ends.all(is_synced),
+        None => config.durability == Durability::Fsync,
+    }
+}
+
+/// The ends of ranges with copies elsewhere, as they are found, may be too low. Returns whether there are any of which the
+/// owner has not told the end.
+fn doubt_shared_ends(state: &mut State) -> bool {
+    let mut doubted = false;
+    for (_, range) in state.index.iter_mut() {
+        if range.shared && range.ended.is_none() {
+            range.proven = false;
+            doubted = true;
+        }
+    }
+    doubted
 }
 
 /// Loads the files that the checkpoint covers completely, from their footers, or group by group where there is none. In

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::directory::SegmentFile;
+use bytes::Bytes;
+use sbp_types::Position;
+
 use crate::OpenError;
 use crate::format::checkpoint::{Checkpoint, SegmentItem};
 use crate::format::clean::GroupMark;
@@ -13,6 +16,7 @@ use crate::format::record::RecordHead;
 use crate::format::segment::FIRST_GROUP;
 use crate::format::{BLOCK, bytes_from};
 use crate::segments::files::{at, corrupt};
+use crate::state::folds::Folds;
 use crate::state::index::{Index, KeyMap};
 use crate::state::shared::LiveSegment;
 use crate::writers::Writers;
@@ -67,6 +71,8 @@ pub(crate) struct Scanner {
     pub(crate) index: Index,
     /// The checkpoint's writers, brought forward by every later head.
     pub(crate) writers: Writers,
+    /// What of those heads counts.
+    pub(crate) folds: Folds,
     pub(crate) live: BTreeMap<u64, LiveSegment>,
     /// Compacted files, made from older segments. They are not part of the chain of groups.
     pub(crate) compacted: BTreeMap<u64, LiveSegment>,
@@ -90,11 +96,13 @@ impl Scanner {
         }
         let covered = checkpoint.covered;
         let writers = Writers::new(checkpoint.writers.iter().cloned(), checkpoint.newest_append);
+        let folds = Folds::restored(&checkpoint.waiting, &checkpoint.folded);
         Self {
             checkpoint,
             clean,
             index,
             writers,
+            folds,
             live: BTreeMap::new(),
             compacted: BTreeMap::new(),
             chain: Chain::after(covered.number, covered.checksum),
@@ -207,33 +215,37 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Brings the record's writer forward, unless the checkpoint's state of the writer has the record already.
-    pub(crate) fn note_writer(&mut self, group: u64, record: &RecordHead) {
-        if group > self.checkpoint.covered.number {
-            self.writers.record(&record.head);
+    /// Has a record that ends at `end` count for its writer, unless the checkpoint's state of the writers has it already.
+    pub(crate) fn note_writer(&mut self, group: u64, record: &RecordHead, end: Option<Position>, bytes: &[u8]) {
+        if group > self.checkpoint.covered.number
+            && let Some(end) = end
+        {
+            let bytes = || Bytes::copy_from_slice(bytes).into();
+            self.folds.store(&mut self.writers, &record.head, end, bytes);
         }
     }
 
-    /// Adds a record of a group to the index. Where the marks up to the checkpoint are, the checkpoint says.
+    /// Adds a record of a group to the index, and returns the place behind it; `None` if it is left out. Where the marks up
+    /// to the checkpoint are, the checkpoint says.
     pub(crate) fn add(
         &mut self,
         file: &SegmentFile,
         group: u64,
         record: &RecordHead,
         position: u64,
-    ) -> Result<(), OpenError> {
+    ) -> Result<Option<Position>, OpenError> {
         if record.head.is_mark() && group <= self.checkpoint.covered.number {
-            return Ok(());
+            return Ok(None);
         }
         let place = u32::try_from(position).unwrap_or(u32::MAX);
         match self.index.add(record, file.segment.number, place) {
-            Ok(true) => {
-                if let Some(live) = self.live.get_mut(&file.segment.number) {
+            Ok(added) => {
+                let is_first = added.is_some_and(|added| added.is_first);
+                if let Some(live) = self.live.get_mut(&file.segment.number).filter(|_| is_first) {
                     live.keys.push(record.head.key);
                 }
-                Ok(())
+                Ok(added.map(|added| added.end))
             }
-            Ok(false) => Ok(()),
             Err(overlap) => Err(corrupt(
                 &file.path,
                 format!(

@@ -98,8 +98,9 @@ impl Scanner {
                     format!("group {} is whole, its records are not", header.number),
                 ));
             };
-            self.add(file, header.number, &record, position)?;
-            self.note_writer(header.number, &record);
+            let end = self.add(file, header.number, &record, position)?;
+            let bytes = record.batch_in(bytes_from(&image, position));
+            self.note_writer(header.number, &record, end, bytes.unwrap_or_default());
             position += RecordHead::stored_len(record.batch_len as usize) as u64;
         }
         self.chain = Chain::after(header.number, header.checksum);

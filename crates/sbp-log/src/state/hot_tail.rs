@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use crate::BatchBytes;
 use crate::format::block_up;
+use crate::format::record::RecordHead;
 
 /// One written group in memory.
 #[derive(Debug)]
@@ -72,7 +73,16 @@ impl HotTail {
 }
 
 impl HotGroup {
-    fn slice(&self, from: usize, length: usize) -> Option<BatchBytes> {
+    /// The bytes of a record whose head is at this position of the segment.
+    pub(crate) fn bytes_of(&self, record: &RecordHead, position: u32) -> BatchBytes {
+        let batch = u64::from(position) + RecordHead::LEN as u64 - self.position;
+        let batch = usize::try_from(batch).ok();
+        let bytes = batch.and_then(|batch| self.slice(batch, record.batch_len as usize));
+        bytes.unwrap_or_default()
+    }
+
+    /// Bytes of the group; `None` if it does not have them.
+    pub(crate) fn slice(&self, from: usize, length: usize) -> Option<BatchBytes> {
         let end = from.checked_add(length)?;
         if end > self.length as usize {
             return None;

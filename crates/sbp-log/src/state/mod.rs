@@ -1,5 +1,6 @@
 //! The state of an open log: the index, the hot tail, and the checkpoints.
 
+pub(crate) mod folds;
 #[cfg(feature = "testing")]
 mod forget;
 pub(crate) mod hot_tail;

@@ -16,6 +16,7 @@ use crate::segments::files::{SUPERBLOCK, SegmentId, write_sector_always};
 use crate::segments::footers::FooterCache;
 use crate::segments::prepare::{Maker, Prepared};
 use crate::segments::segment::Segment;
+use crate::state::folds::Folds;
 use crate::state::hot_tail::HotTail;
 use crate::state::index::Index;
 use crate::writers::Writers;
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub(crate) tail: HotTail,
     /// The writers, by the batches that readers see.
     pub(crate) writers: Writers,
+    /// What of those batches counts for the writers.
+    pub(crate) folds: Folds,
     /// Segments with groups, by number. The last one is being written.
     pub(crate) segments: BTreeMap<u64, LiveSegment>,
     /// Compacted files, by number.
@@ -74,6 +77,7 @@ impl State {
             }
         }
         for key in left {
+            self.folds.forget(key);
             self.index.remove(key);
         }
     }
@@ -161,6 +165,8 @@ pub(crate) struct Shared {
     pub(crate) moved: AtomicU64,
     /// Who is told of syncs, once somebody has asked for it.
     pub(crate) sync_observer: OnceLock<Arc<dyn SyncObserver>>,
+    /// Whether the log found the ends that it had.
+    pub(crate) knows_its_ends: bool,
     /// Held for as long as the log lives.
     pub(crate) _lock: Box<dyn FileLock>,
 }

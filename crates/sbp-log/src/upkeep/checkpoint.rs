@@ -83,14 +83,14 @@ fn snapshot(state: &State) -> Checkpoint {
         segment: item(live),
         order: live.order,
     });
-    let positions = state
-        .index
-        .iter()
-        .filter(|(_, range)| range.known && (range.end_marks > 0 || !range.marks.is_empty() || range.ended.is_some()));
+    let positions = state.index.iter().filter(|(_, range)| {
+        range.known && (range.shared || range.end_marks > 0 || !range.marks.is_empty() || range.ended.is_some())
+    });
     let positions = positions.map(|(key, range)| PositionsItem {
         key,
         end_marks: range.end_marks,
         ended: range.ended,
+        shared: range.shared,
         marks: range.marks.clone(),
     });
     let ranges = state.index.iter().filter(|(_, range)| range.known);
@@ -111,6 +111,8 @@ fn snapshot(state: &State) -> Checkpoint {
         compacted: compacted.collect(),
         ranges: ranges.collect(),
         positions: positions.collect(),
+        waiting: state.folds.waiting(),
+        folded: state.folds.folded(),
         newest_append: state.writers.newest(),
         writers: state.writers.ordered(),
     }

@@ -82,6 +82,8 @@ struct State<T> {
     ends: KeyMap<Position>,
     /// The old values of `ends`, to be restored if the present call is refused half-way.
     undo: Vec<(RangeKey, Option<Position>)>,
+    /// Where ranges end, as the owner has said.
+    ended: KeyMap<Position>,
     /// Whether the writer has to try again to prepare a segment.
     retry: bool,
     /// Whether the writer thread sleeps.
@@ -119,6 +121,7 @@ impl<T> Queue<T> {
                 room,
                 ends: KeyMap::default(),
                 undo: Vec::new(),
+                ended: KeyMap::default(),
                 retry: false,
                 idle: false,
             }),
@@ -285,6 +288,21 @@ impl<T> Queue<T> {
         refused
     }
 
+    /// The range ends here: nothing is taken behind it. `told` is called under the lock.
+    pub(crate) fn end_range(&self, key: RangeKey, end: Position, told: impl FnOnce()) {
+        let mut state = self.state.lock();
+        state.ended.insert(key, end);
+        if let Some(queued) = state.ends.get_mut(&key) {
+            *queued = end.min(*queued);
+        }
+        told();
+    }
+
+    /// Forgets where ranges end.
+    pub(crate) fn forget_ends(&self, gone: impl Fn(RangeKey) -> bool) {
+        self.state.lock().ended.retain(|key, _| !gone(*key));
+    }
+
     /// Closes the queue; what is queued will still be written.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
@@ -350,6 +368,12 @@ impl<T> State<T> {
                 given: head.position(head.marks.unwrap_or(at.marks)),
             });
         };
+        if let Some(end) = self.ended.get(&head.key).filter(|end| **end < next) {
+            return Err(LogError::Ended {
+                key: head.key,
+                end: *end,
+            });
+        }
         head.marks = Some(at.marks);
         self.ends.insert(head.key, next);
         self.undo.push((head.key, queued));

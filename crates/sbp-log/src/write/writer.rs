@@ -285,16 +285,22 @@ impl<T: Send + 'static> Writer<T> {
             let live = state.segments.entry(group.mark.segment).or_insert_with(new);
             live.last = group.mark;
             live.end = group.end();
+            let hot = group.take_hot();
             for (record, position) in &group.records {
-                state.writers.record(&record.head);
                 match state.index.add(record, group.mark.segment, *position) {
-                    Ok(true) => live.keys.push(record.head.key),
-                    Ok(false) => {}
+                    Ok(Some(added)) => {
+                        if added.is_first {
+                            live.keys.push(record.head.key);
+                        }
+                        let bytes = || hot.bytes_of(record, *position);
+                        state.folds.store(&mut state.writers, &record.head, added.end, bytes);
+                    }
+                    Ok(None) => {}
                     Err(overlap) => out_of_order = Some(overlap),
                 }
             }
             state.last = group.mark;
-            state.tail.push(group.take_hot(), &mut evicted);
+            state.tail.push(hot, &mut evicted);
         }
         drop(evicted);
         // The queue accepts only offsets that continue their range, so this is a bug that must be noticed.

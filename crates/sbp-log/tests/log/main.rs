@@ -15,5 +15,6 @@ mod marks;
 mod model;
 mod power_loss;
 mod retention;
+mod shared;
 mod verify;
 mod writers;

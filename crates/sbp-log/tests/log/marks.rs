@@ -210,6 +210,8 @@ fn an_entry_continues_its_range_marks_included() {
         ..growing.head(EntryKind::Batch)
     };
     let writers = growing.head(EntryKind::Writers { part: 0, parts: 1 });
+    // The state of no writers.
+    const EMPTY: &[u8] = &[1, 0, 0, 0];
     for (wrong, bytes) in [
         (
             EntryHead {
@@ -242,20 +244,20 @@ fn an_entry_continues_its_range_marks_included() {
         (fence, b"x"),
         (EntryHead { count: 0, ..batch }, b"x"),
         (EntryHead { count: 1, ..fence }, b""),
-        (writers, b""),
+        (EntryHead { count: 1, ..writers }, EMPTY),
         (
             EntryHead {
                 writer: WRITER,
                 ..writers
             },
-            b"x",
+            EMPTY,
         ),
         (
             EntryHead {
                 kind: EntryKind::Writers { part: 2, parts: 2 },
                 ..writers
             },
-            b"x",
+            EMPTY,
         ),
     ] {
         match sends(wrong, bytes) {

@@ -42,7 +42,7 @@ pub(super) const EDGES: [(&str, &str); 23] = [
     ("sbp-record", "sbp-types sbp-schema"),
     ("sbp-session", "sbp-types sbp-buffers sbp-frame"),
     ("sbp-transport", "sbp-types sbp-locks sbp-frame sbp-session"),
-    ("sbp-log", "sbp-types sbp-locks sbp-buffers"),
+    ("sbp-log", "sbp-types sbp-locks sbp-buffers sbp-replication"),
     ("sbp-replication", "sbp-types"),
     ("sbp-client", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport"),
     ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-replication sbp-log"),

@@ -3,14 +3,13 @@
 //! It has only what readers may see. It is changed once per group, after the sync, under one lock together with the hot
 //! tail.
 
-mod hash;
 mod range;
 
 use std::collections::HashMap;
 
-use sbp_types::{Offset, RangeKey};
+use sbp_types::{Offset, Position, RangeKey};
 
-pub(crate) use hash::BuildKeyHasher;
+use crate::key_hash::BuildKeyHasher;
 pub(crate) use range::{Entries, RangeState, Resident, Run};
 
 pub(crate) use crate::format::checkpoint::MarkPlace;
@@ -26,6 +25,15 @@ pub(crate) struct Index {
     ranges: KeyMap<RangeState>,
     /// Whether damage may hide the only records of ranges that are not listed.
     pub(crate) unlisted_damage: bool,
+}
+
+/// A record that is in the index now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Added {
+    /// Whether it may be the range's first in the segment.
+    pub(crate) is_first: bool,
+    /// The place behind it.
+    pub(crate) end: Position,
 }
 
 /// A record that does not continue its range.
@@ -73,16 +81,21 @@ impl Index {
         keys
     }
 
-    /// Adds a record, in the order of the log. Returns whether it may be the range's first in the segment. A gap before it
-    /// is marked as damage, because an undamaged log has none. What lies behind the range's end is left out.
-    pub(crate) fn add(&mut self, record: &RecordHead, segment: u64, position: u32) -> Result<bool, Overlap> {
+    /// Adds a record, in the order of the log. A gap before it is marked as damage, because an undamaged log has none. What
+    /// lies behind the range's end is left out: `None`.
+    pub(crate) fn add(&mut self, record: &RecordHead, segment: u64, position: u32) -> Result<Option<Added>, Overlap> {
         let head = &record.head;
         let state = self.ranges.entry(head.key).or_default();
         state.check_order(head.key, head.base_offset)?;
-        Ok(match () {
-            () if state.ends_before(head) => false,
-            () if head.is_mark() => state.add_mark(record, segment, position),
-            () => state.add(record, segment, position),
-        })
+        if state.ends_before(head) {
+            return Ok(None);
+        }
+        state.shared |= head.shared;
+        let is_first = match head.is_mark() {
+            true => state.add_mark(record, segment, position),
+            false => state.add(record, segment, position),
+        };
+        let end = state.end_position();
+        Ok(Some(Added { is_first, end }))
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct RangeState {
     pub(crate) marks: Vec<MarkPlace>,
     /// Where the range ends, once the owner has said so. What lies behind is not here.
     pub(crate) ended: Option<Position>,
+    /// Whether other servers have copies of it.
+    pub(crate) shared: bool,
     /// The epoch of the last record.
     pub(crate) epoch: Epoch,
     /// Records below this offset are not needed any more.
@@ -93,6 +95,7 @@ impl Default for RangeState {
             end_marks: 0,
             marks: Vec::new(),
             ended: None,
+            shared: false,
             epoch: Epoch(0),
             released: Offset(i64::MIN),
             damage: Vec::new(),
@@ -190,6 +193,7 @@ impl RangeState {
         let Some(end) = head.end_offset() else { return };
         self.reach(head.base_offset, end);
         self.epoch = head.epoch;
+        self.shared |= head.shared;
         self.mark(head.base_offset, end);
     }
 
@@ -241,6 +245,7 @@ impl RangeState {
                 self.end_marks = positions.end_marks;
             }
             self.marks.clone_from(&positions.marks);
+            self.shared = positions.shared;
             if let Some(end) = positions.ended {
                 self.end_at(end);
             }

@@ -1,4 +1,4 @@
-//! A cheap hash for range keys. Servers choose the keys, so clients cannot cause collisions.
+//! A cheap hash for ranges and streams. Servers choose these keys, so clients cannot cause collisions.
 
 use std::hash::{BuildHasher, Hasher};
 
