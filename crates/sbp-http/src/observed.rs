@@ -55,6 +55,16 @@ impl ObservedServer {
         self.server.reload_certificates().and(http)
     }
 
+    /// As [`Server::reload`], with the certificate of HTTP.
+    #[must_use]
+    pub fn reload(&self) -> Vec<&'static str> {
+        if let Some(http) = &self.http {
+            // Logged where it is read.
+            let _ = http.reload_certificate();
+        }
+        self.server.reload()
+    }
+
     /// The descriptors that both hold now. Takes no lock, so that a child process can call it right after a fork.
     #[must_use]
     pub fn descriptors(&self) -> Vec<RawFd> {

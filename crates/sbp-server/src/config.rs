@@ -161,6 +161,9 @@ pub struct ServerConfig {
     pub disk_space_interval: Duration,
     /// How often a range server tells its placement driver that it is up, and reports its load.
     pub report_interval: Duration,
+    /// How long the start of a range server in a process of its own waits until its placement driver knows of it, so that
+    /// streams can be made on it at once. Where that takes longer it starts all the same, and registers when it can.
+    pub registration_timeout: Duration,
     /// Where the server can be looked at, from its start on.
     pub monitor: Monitor,
     /// Bytes per log segment. `None`: the log's default, smaller in a temporary directory.
@@ -204,6 +207,7 @@ impl Default for ServerConfig {
             disk_patience: Duration::from_secs(5),
             disk_space_interval: Duration::from_secs(5),
             report_interval: Duration::from_secs(3),
+            registration_timeout: Duration::from_secs(5),
             monitor: Monitor::default(),
             segment_bytes: None,
             #[cfg(feature = "testing")]

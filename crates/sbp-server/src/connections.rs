@@ -80,6 +80,34 @@ impl Connections {
     }
 }
 
+/// Who is known, and those who have to hear of a change.
+#[derive(Debug)]
+pub(crate) struct Rights {
+    pub(crate) access: Arc<Access>,
+    pub(crate) connections: Arc<Connections>,
+}
+
+impl Rights {
+    /// Reads the files again that have changed. Waits for the disk. Returns what there is.
+    pub(crate) fn reload(&self) -> Vec<&'static str> {
+        take(&self.connections, self.access.reload());
+        let mut read = vec!["names"];
+        if self.access.has_key_file() {
+            take(&self.connections, self.access.reload_keys());
+            read.push("keys");
+        }
+        read
+    }
+}
+
+fn take(connections: &Connections, reloaded: Result<bool, AccessError>) {
+    match reloaded {
+        Ok(true) => connections.access_changed(),
+        Ok(false) => {}
+        Err(error) => tracing::error!(%error, "who was known before stays known, with the same rights"),
+    }
+}
+
 /// Reads a file of who is known again when it has changed, with `reload`, and has all connections look again then. Ends with
 /// the server. Each file has a task of its own: a disk that hangs keeps nobody who is in the other file's.
 pub(crate) async fn watch_access(
@@ -95,10 +123,9 @@ pub(crate) async fn watch_access(
         let Some(connections) = connections.upgrade() else {
             return;
         };
-        match reloaded {
-            Ok(Ok(true)) => connections.access_changed(),
-            Ok(Ok(false)) | Err(_) => {}
-            Ok(Err(error)) => tracing::error!(%error, "who was known before stays known, with the same rights"),
+        // Else the runtime is shutting down.
+        if let Ok(reloaded) = reloaded {
+            take(&connections, reloaded);
         }
     }
 }

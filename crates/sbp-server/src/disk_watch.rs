@@ -17,6 +17,8 @@ use crate::running_time::RunningTime;
 const LOOKS: u32 = 10;
 
 const LEAST_PAUSE: Duration = Duration::from_millis(1);
+/// So that little of a time in which the process was stopped counts.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Knows which operations of the disk are under way, and for how long. Time in which this process did not run does not count:
 /// the disk may have answered then.
@@ -108,6 +110,13 @@ impl DiskWatch {
         self.hung_at(Instant::now())
     }
 
+    /// How much of the time until now, which began so long ago, this process ran.
+    pub(crate) fn ran_for(&self, took: Duration) -> Duration {
+        let now = Instant::now();
+        let began = now.checked_sub(took).unwrap_or(now);
+        self.state.lock().time.within(began, now)
+    }
+
     fn hung_at(&self, now: Instant) -> Option<Hung> {
         let state = self.state.lock();
         let (oldest, for_now) = state.oldest(now)?;
@@ -179,7 +188,7 @@ impl State {
 
 /// How long the watch waits between two looks.
 fn pause(patience: Duration) -> Duration {
-    (patience / LOOKS).max(LEAST_PAUSE)
+    (patience / LOOKS).clamp(LEAST_PAUSE, LONGEST_PAUSE)
 }
 
 /// The words for operations, as they follow "to".

@@ -13,13 +13,13 @@ use sbp_session::{Authentication, SessionConfig};
 use sbp_transport::{ClientTls, Descriptors, ListenError, Memory, Registered, ServerTls, listen};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::access::{Access, Audit};
 use crate::background::{measure_lag, scrub_what_is_sealed, trim_what_is_due, watch_itself};
 use crate::config::{Roles, ServerConfig};
 use crate::connection::goodbye;
-use crate::connections::{Connections, fetch_keys, watch_access};
+use crate::connections::{Connections, Rights, fetch_keys, watch_access};
 use crate::data_dir::{DataDir, fit_to_disk};
 use crate::disk_space::DiskSpace;
 use crate::disk_watch::DiskWatch;
@@ -35,7 +35,7 @@ use crate::places::{PlaceLimits, Places};
 use crate::range::{RangeServer, Readers};
 use crate::refusals::Refusals;
 use crate::regular::Regular;
-use crate::roles::keep_in_touch;
+use crate::roles::{keep_in_touch, until_registered};
 use crate::start::{OpenedRoles, StartContext};
 use crate::stats::{Counters, ServerStats, seconds_since};
 use crate::status::Phase;
@@ -112,7 +112,7 @@ impl ServerRuntime {
         let files = disk.around(file_system(config));
         config.monitor.enter(Phase::Recovering);
         let log = log_config(config, &data_dir, &disk);
-        let (node, owner) = open_node(&context, &session, log, &files)?;
+        let (node, owner) = open_node(&context, &session, log, &files, &disk)?;
         let space = look_at_space(config, files, data_dir.path())?;
         let locks = register_locks(&descriptors, data_dir.path());
         let connections = Arc::new(Connections::default());
@@ -137,8 +137,11 @@ impl ServerRuntime {
         let is_plain = tls.is_none();
         open_doors(&reception, &acceptor, Entrance { listener, is_plain }, beside, &stopped);
         drop(acceptor);
-        start_background_tasks(&runtime, &node, &connections, config, &space);
+        let registered = start_background_tasks(&runtime, &node, &connections, config, &space);
         let observed = observe(config, &node, &owner, &connections, data_dir.path(), (disk, space));
+        if let (Some(role), Some(registered)) = (&node.range_role, registered) {
+            runtime.block_on(until_registered(role, registered, config.registration_timeout));
+        }
         tracing::info!(address = advertise, seconds = seconds_since(began), "ready");
         Ok(Self {
             monitor: config.monitor.clone(),
@@ -159,6 +162,13 @@ impl ServerRuntime {
             grace: config.shutdown_grace,
             durability: config.durability,
         })
+    }
+
+    /// Who is known, where anybody is asked who he is.
+    pub(crate) fn rights(&self) -> Option<Rights> {
+        let access = Arc::clone(self.node.access.as_ref()?);
+        let connections = Arc::clone(&self.connections);
+        Some(Rights { access, connections })
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
@@ -384,6 +394,7 @@ fn open_node(
     session: &SessionConfig,
     log: LogConfig,
     files: &Arc<dyn FileSystem>,
+    disk: &Arc<DiskWatch>,
 ) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
     let config = context.config;
     let access = open_access(config)?;
@@ -394,6 +405,7 @@ fn open_node(
         clock: Arc::new(SystemClock::new()),
         health: Arc::default(),
         counters: Arc::default(),
+        disk: Arc::clone(disk),
     };
     let OpenedRoles {
         server_id,
@@ -438,14 +450,14 @@ fn open_node(
     Ok((node, owner))
 }
 
-/// Starts the regular tasks of the server.
+/// Starts the regular tasks of the server. That of a range server alone tells when its placement driver knows of it.
 fn start_background_tasks(
     runtime: &Runtime,
     node: &Arc<Node>,
     connections: &Arc<Connections>,
     config: &ServerConfig,
     space: &Arc<DiskSpace>,
-) {
+) -> Option<oneshot::Receiver<()>> {
     if let Some(access) = &node.access {
         for reload in [Access::reload, Access::reload_keys] {
             runtime.spawn(watch_access(
@@ -462,10 +474,15 @@ fn start_background_tasks(
     }
     let space = Arc::clone(space);
     if let (Some(role), Some(me)) = (&node.range_role, node.identity.range_server()) {
-        runtime.spawn(keep_in_touch(Arc::downgrade(role), me, space, config.report_interval));
-    } else if node.ranges.is_some() && node.placement.is_some() {
+        let (registered, when) = oneshot::channel();
+        let every = config.report_interval;
+        runtime.spawn(keep_in_touch(Arc::downgrade(role), me, space, every, registered));
+        return Some(when);
+    }
+    if node.ranges.is_some() && node.placement.is_some() {
         runtime.spawn(watch_itself(Arc::downgrade(node), space, config.report_interval));
     }
+    None
 }
 
 /// Fetches the keys of OAuth tokens before anybody is asked who he is, and again and again from then on, on threads that

@@ -99,6 +99,24 @@ impl Server {
         self.tls.as_ref().map_or(Ok(()), |tls| tls.reload())
     }
 
+    /// Reads again what the server was given in files and looks at while it runs: certificates, who is known, keys of OAuth
+    /// tokens. It does so by itself too, within a second or two of each change. Returns what there was to read; what is wrong
+    /// with a file is logged, and what was read before counts on.
+    #[must_use]
+    pub fn reload(&self) -> Vec<&'static str> {
+        let mut read = Vec::new();
+        if self.tls.is_some() {
+            read.push("certificates");
+            // Logged where they are read.
+            let _ = self.reload_certificates();
+        }
+        let rights = self.runtime.lock().as_ref().and_then(ServerRuntime::rights);
+        if let Some(rights) = rights {
+            read.extend(rights.reload());
+        }
+        read
+    }
+
     /// Why the server refuses appends, once the log or the metadata store has failed.
     #[must_use]
     pub fn error(&self) -> Option<Arc<ServerFailure>> {

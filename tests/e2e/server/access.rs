@@ -1,9 +1,12 @@
 //! Who may do what: tokens, grants, and what somebody sees who has none.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_client::{Client, ClientError, TokenSource};
 use sbp_e2e::access::{Names, client_as, hello, one_shows_another_token};
+use sbp_e2e::admin::seal;
+use sbp_e2e::batches::raw_batch;
 use sbp_e2e::clients::{client_with, stream_ids, whole};
 use sbp_e2e::frames::header;
 use sbp_e2e::peer::{Peer, append_request, fetch_request, from};
@@ -11,11 +14,13 @@ use sbp_e2e::wait::{bounded, until};
 use sbp_frame::OpCode;
 use sbp_messages::{
     AppendResponse, ClientRole, DeleteStreamsRequest, DescribeRangesRequest, DescribeStreamsRequest,
-    DescribeStreamsResponse, ErrorCode, FetchResponse, HeartbeatRequest, IdAllocationRequest, Message, RangeId, Stream,
-    Token,
+    DescribeStreamsResponse, ErrorCode, FetchResponse, HeartbeatRequest, IdAllocationRequest, Message, RangeId,
+    SealKind, Stream, Token,
 };
-use sbp_server::access::Moment;
-use sbp_types::StreamId;
+use sbp_server::Durability;
+use sbp_server::access::{Moment, TokenDigest};
+use sbp_sim::{Operation, SimFileSystem};
+use sbp_types::{Offset, RangeIndex, StreamId};
 
 fn code(error: &ClientError) -> u16 {
     u16::try_from(error.code().0).unwrap()
@@ -203,7 +208,7 @@ fn entries_are_judged_one_by_one() {
     let (a, b) = (peer.create("a"), peer.create("b"));
     let mut peer = Peer::connect(&server);
     assert!(hello(&mut peer, &one, ClientRole::CLIENT).status.is_success());
-    let batch = sbp_e2e::batches::raw_batch(b"x");
+    let batch = raw_batch(b"x");
     let entries = [(b, batch.len()), (a, batch.len()), (StreamId(77), batch.len())];
     let (answer, _): (AppendResponse, _) = peer.call(&append_request(&entries), &batch.repeat(3));
     let mut codes: Vec<_> = answer
@@ -307,7 +312,7 @@ fn a_forbidden_stream_and_one_that_does_not_exist_are_answered_in_as_many_bytes(
     let missing = StreamId(secret.0 + 1);
     let mut peer = Peer::connect(&server);
     assert!(hello(&mut peer, &billing, ClientRole::CLIENT).status.is_success());
-    let batch = sbp_e2e::batches::raw_batch(b"x");
+    let batch = raw_batch(b"x");
     let requests = |stream: StreamId, name: &str| -> Vec<(OpCode, Vec<u8>)> {
         let range = RangeId {
             stream_id: stream,
@@ -373,4 +378,55 @@ fn a_forbidden_stream_and_one_that_does_not_exist_are_answered_in_as_many_bytes(
         assert_eq!(forbidden, answered(*opcode, nothing), "{opcode}");
         assert_eq!(forbidden.3, 1, "{opcode} is refused");
     }
+}
+
+/// An append waits for the end of a seal while what its sender may do changes: it is refused at once, and not stored.
+#[test]
+fn an_append_that_waits_is_judged_by_the_rights_that_its_sender_has_then() {
+    let disk = SimFileSystem::new();
+    let names = Names::default();
+    let root = names.add("root", &["admin:*", "read:*", "write:*"]);
+    let gone = names.add("gone", &["write:*"]);
+    let less = names.add("less", &["write:*"]);
+    let server = names.serve_with(|config| {
+        config.files = Some(Arc::new(disk.clone()));
+        config.data_dir = Some("/data".into());
+        config.durability = Durability::Fsync;
+    });
+    let known = |token: &Token| {
+        let mut peer = Peer::connect(&server);
+        assert!(hello(&mut peer, token, ClientRole::CLIENT).status.is_success());
+        peer
+    };
+    let (mut first, mut sealer, mut other) = (known(&root), known(&root), known(&root));
+    let (mut gone, mut reader) = (known(&gone), known(&less));
+    let stream = first.create("s");
+    let batch = raw_batch(b"x");
+    let append = append_request(&[(stream, batch.len())]);
+
+    let held = disk.hold(Operation::Sync, "segment-");
+    first.send(&append, &batch);
+    held.wait_until_reached();
+    let sealing = std::thread::spawn(move || seal(&mut sealer, stream, 0, SealKind::PLACEMENT_DRIVER));
+    until("the seal", || {
+        let mut nowhere = append.clone();
+        nowhere.append_requests[0].range_index = Some(RangeIndex(0));
+        nowhere.append_requests[0].expected_offset = Some(Offset(1_000));
+        let (answer, _): (AppendResponse, _) = other.call(&nowhere, &batch);
+        (answer.append_responses[0].status.code == ErrorCode::RANGE_ALREADY_SEALED).then_some(())
+    });
+    let waiting = [gone.send(&append, &batch), reader.send(&append, &batch)];
+    names.revoke("gone");
+    names.revoke("less");
+    names.add_with("less", &["read:*"], |entry| entry.sha256 = Some(TokenDigest::of(&less)));
+
+    let refused = |peer: &mut Peer, call| {
+        let answer = AppendResponse::decode(&peer.answer(call).header).unwrap();
+        answer.append_responses[0].status.code
+    };
+    assert_eq!(refused(&mut gone, waiting[0]), ErrorCode::UNAUTHORIZED);
+    assert_eq!(refused(&mut reader, waiting[1]), ErrorCode::FORBIDDEN);
+    drop(held);
+    assert_eq!(sealing.join().unwrap().start_offset, Offset(1));
+    assert_eq!(other.store(stream, b"y"), 1, "nothing of theirs is stored");
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use sbp_client::{AppendOptions, Client, ClientError, ReaderOptions};
 use sbp_e2e::access::{Names, client_as, hello};
-use sbp_e2e::admin::{created, delete, stream_named};
 use sbp_e2e::clients::{client_with, stream_ids, whole};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::quick_config;
@@ -88,20 +87,7 @@ impl Two {
 
     /// A range server that its placement driver knows of.
     fn range_server(&self, driver: &Server) -> Server {
-        let ranges = self.try_range_server(driver.address()).unwrap();
-        self.until_registered(driver);
-        ranges
-    }
-
-    /// Waits until a placement driver knows of a range server, which is a moment after that has started.
-    fn until_registered(&self, driver: &Server) {
-        let mut peer = Peer::connect(driver);
-        assert!(hello(&mut peer, &self.root, ClientRole::CLIENT).status.is_success());
-        let stream = until("a range server", || {
-            let (stream, _, code) = created(&mut peer, vec![stream_named("")]).remove(0);
-            (code == ErrorCode::NONE).then_some(stream.stream_id)
-        });
-        delete(&mut peer, stream);
+        self.try_range_server(driver.address()).unwrap()
     }
 }
 

@@ -413,10 +413,9 @@ fn a_placement_driver_tells_the_ends_that_only_range_servers_know() {
     let placement_driver = vec![placement.address().to_owned()];
     let ranges = in_role("ranges", Roles::RangeServer { placement_driver });
     let (mut peer, mut holder) = (Peer::connect(&placement), Peer::connect(&ranges));
-    let stream = until("a stream", || {
-        let (stream, _, code) = created(&mut peer, vec![stream_named("s")]).remove(0);
-        (code == ErrorCode::NONE).then_some(stream.stream_id)
-    });
+    let (stream, _, code) = created(&mut peer, vec![stream_named("s")]).remove(0);
+    assert_eq!(code, ErrorCode::NONE);
+    let stream = stream.stream_id;
     for _record in 0..3 {
         holder.store(stream, b"x");
     }

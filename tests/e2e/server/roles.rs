@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sbp_e2e::admin::{Admin, created, stream_named, try_seal};
 use sbp_e2e::peer::{Peer, fetch_request, from};
@@ -571,6 +571,48 @@ fn a_server_with_both_roles_takes_other_range_servers_in() {
 }
 
 #[test]
+fn a_stream_can_be_made_as_soon_as_a_range_server_has_started() {
+    let directory = tempfile::tempdir().unwrap();
+    let placement = placement_driver(&directory.path().join("pd"), "127.0.0.1:0");
+    let mut driver = Peer::connect(&placement);
+    for life in 0..10 {
+        let ranges = range_server(&directory.path().join("rs"), &placement);
+        let (stream, _) = try_create(&mut driver, stream_named(&format!("s{life}"))).unwrap();
+        assert_eq!(Peer::connect(&ranges).store(stream, b"x"), 0);
+        drop(ranges);
+        until("its end", || {
+            let refused = try_create(&mut driver, stream_named(&format!("t{life}"))).err();
+            refused.map(|code| assert_eq!(code, ErrorCode::PD_NO_AVAILABLE_RS))
+        });
+    }
+}
+
+#[test]
+fn a_start_waits_for_the_placement_driver_no_longer_than_it_is_told_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let placement = placement_driver(&directory.path().join("pd"), "127.0.0.1:0");
+    let address = placement.address().to_owned();
+    drop((range_server(&directory.path().join("rs"), &placement), placement));
+    let start = |patience| {
+        let config = ServerConfig {
+            registration_timeout: patience,
+            ..range_server_config(&directory.path().join("rs"), "127.0.0.1:0", &address)
+        };
+        let began = Instant::now();
+        drop(Server::start(config).unwrap());
+        began.elapsed()
+    };
+    assert!(start(Duration::from_millis(300)) > Duration::from_millis(300));
+    // One that comes while the start waits is enough.
+    let (_placement, waited) = std::thread::scope(|scope| {
+        let starting = scope.spawn(|| start(Duration::from_secs(600)));
+        let placement = placement_driver(&directory.path().join("pd"), &address);
+        (placement, starting.join().unwrap())
+    });
+    assert!(waited < Duration::from_secs(60), "{waited:?}");
+}
+
+#[test]
 fn a_range_server_starts_and_serves_without_its_placement_driver() {
     let three = Three::start();
     let mut driver = three.peer();
@@ -585,7 +627,10 @@ fn a_range_server_starts_and_serves_without_its_placement_driver() {
     let id = holder(&range);
     drop((driver, placement, ranges.remove(&id)));
     let name = if id == ServerId(1) { "a" } else { "b" };
-    let config = range_server_config(&directory.path().join(name), "127.0.0.1:0", &address);
+    let config = ServerConfig {
+        registration_timeout: Duration::from_millis(10),
+        ..range_server_config(&directory.path().join(name), "127.0.0.1:0", &address)
+    };
     let back = Server::start(config).unwrap();
     assert_eq!(id_of(&back), id);
     let mut here = Peer::connect(&back);

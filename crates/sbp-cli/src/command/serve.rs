@@ -16,11 +16,7 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError> {
     // Before the server starts: a signal that arrives while it recovers ends it as soon as it is up.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::system("watch signals"))?;
-    if serve.tls.files().is_some() {
-        // Without certificates to read again, it ends a program as ever.
-        signals.add_signal(SIGHUP).map_err(CliError::system("watch signals"))?;
-    }
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(CliError::system("watch signals"))?;
     let (config, http) = configs(serve)?;
     let server = Arc::new(ObservedServer::start(config, http.as_ref())?);
     tell_addresses(&server, terminal)?;
@@ -36,8 +32,7 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
             // Ends without a signal when the handle is closed below.
             for signal in signals.forever() {
                 if signal == SIGHUP {
-                    // What is wrong with them is logged where they are read.
-                    let _ = server.reload_certificates();
+                    reload(&server);
                     continue;
                 }
                 let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
@@ -58,6 +53,20 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
     match failure {
         Some(failure) => Err(CliError::Failed(failure)),
         None => Ok(ended?),
+    }
+}
+
+/// Answers SIGHUP: what is wrong with a file is logged where it is read.
+fn reload(server: &ObservedServer) {
+    let read = server.reload();
+    if read.is_empty() {
+        tracing::info!("SIGHUP: there is nothing to read again; settings are read when the server starts");
+    } else {
+        let read = read.join(", ");
+        tracing::info!(
+            read,
+            "SIGHUP: looked at the files again; settings are read when the server starts"
+        );
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use sbp_e2e::clients::client_with;
 use sbp_e2e::process::Serving;
-use sbp_e2e::wait::LIMIT;
+use sbp_e2e::wait::{LIMIT, until};
 use sbp_types::StreamId;
 use serde_json::Value;
 
@@ -142,4 +142,70 @@ fn a_log_can_be_turned_off_and_levels_are_checked() {
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("error, warn, info, debug"), "{errors}");
+}
+
+#[test]
+fn a_range_server_says_when_its_placement_driver_knows_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let [driver, ranges] = ["driver", "ranges"].map(|name| {
+        let directory = directory.path().join(name);
+        fs::create_dir(&directory).unwrap();
+        directory
+    });
+    let json = ["--log-format", "json"];
+    let (first, _) = serve(&driver, &["--role", "placement-driver"]);
+    let address = first.address.clone();
+    let role = ["--role", "range-server", "--placement-driver", &address];
+    let arguments: Vec<_> = json.into_iter().chain(role).collect();
+    let (server, log) = serve(&ranges, &arguments);
+    let registered = "registered with the placement driver";
+    assert_eq!(find(&events(&log), registered)["placement_driver"], address.as_str());
+    text(&run(&first, &["stream", "create", "orders"], ""));
+    server.end_and_read();
+    first.end_and_read();
+
+    // It is away: the range server starts all the same, and says so.
+    let (server, log) = serve(&ranges, &arguments);
+    let told = events(&log);
+    let away = told.iter().find(|event| {
+        let message = event["message"].as_str().unwrap_or_default();
+        message.starts_with("the placement driver does not know of this server yet")
+    });
+    let away = away.unwrap_or_else(|| panic!("{told:#?}"));
+    assert_eq!(away["level"], "WARN");
+    assert!(away["reason"].as_str().unwrap().contains("refused"), "{away}");
+    assert!(!told.iter().any(|event| event["message"] == registered), "{told:#?}");
+    server.end_and_read();
+}
+
+/// SIGHUP is no reason to end: what a server was given in files it looks at again, and says which these are.
+#[test]
+fn a_server_goes_on_after_sighup_and_says_what_it_has_looked_at() {
+    let said = |arguments: &[&str]| {
+        let directory = tempfile::tempdir().unwrap();
+        let all: Vec<_> = ["--log-format", "json"].iter().chain(arguments).copied().collect();
+        let (server, log) = serve(directory.path(), &all);
+        server.signal(Signal::HUP);
+        let told = until("what was read", || {
+            let told = events(&log).into_iter();
+            let mut told =
+                told.filter(|event| event["message"].as_str().is_some_and(|text| text.starts_with("SIGHUP")));
+            told.next()
+        });
+        server.end_and_read();
+        told
+    };
+    assert!(
+        said(&[])["message"]
+            .as_str()
+            .unwrap()
+            .contains("there is nothing to read again")
+    );
+    let names = tempfile::tempdir().unwrap();
+    let file = names.path().join("names").to_str().unwrap().to_owned();
+    let made = sbp(&["token", "create", "job", "--allow", "read:*", "--auth", &file])
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{made:?}");
+    assert_eq!(said(&["--auth", &file])["read"], "names");
 }

@@ -33,8 +33,19 @@ impl Drop for Owned {
 
 #[test]
 fn seconds_in_which_a_server_is_stopped_are_not_those_of_its_disk() {
+    stop_amid_a_sync("hangs");
+}
+
+#[test]
+fn a_sync_during_which_the_server_was_stopped_is_no_slow_one() {
+    stop_amid_a_sync("ends");
+}
+
+/// Starts a server that is stopped while a sync is under way, which hangs or ends when the server goes on.
+fn stop_amid_a_sync(what_it_does: &str) {
     let mut command = again("stopped::serve_while_stopped");
-    let mut child = Owned(command.env(CHILD, "1").stdout(Stdio::piped()).spawn().unwrap());
+    let command = command.env(CHILD, what_it_does).stdout(Stdio::piped());
+    let mut child = Owned(command.spawn().unwrap());
     let output = BufReader::new(child.0.stdout.take().unwrap());
     // Kept until the child has ended: a closed pipe would end it.
     let mut lines = output.lines().map_while(Result::ok);
@@ -56,9 +67,9 @@ fn seconds_in_which_a_server_is_stopped_are_not_those_of_its_disk() {
 #[test]
 #[ignore = "another test starts it, in a process of its own"]
 fn serve_while_stopped() {
-    if std::env::var_os(CHILD).is_none() {
+    let Ok(what_it_does) = std::env::var(CHILD) else {
         return;
-    }
+    };
     begin_log();
     let disk = SimFileSystem::new();
     let server = start(ServerConfig {
@@ -86,7 +97,21 @@ fn serve_while_stopped() {
     }
     std::io::stdin().lock().read_line(&mut String::new()).unwrap();
     assert!(before.elapsed() > PATIENCE, "it was stopped");
-    // The watch looks ten times in its patience.
+    if what_it_does == "ends" {
+        drop(held);
+        peer.answer(append);
+        let times = server.stats().sync_times;
+        let slow: u64 = times
+            .buckets()
+            .filter(|(most, _)| *most > 1.0)
+            .map(|(_, count)| count)
+            .sum();
+        assert_eq!(slow, 0, "{times:?}");
+        assert!(times.count() >= 1, "{times:?}");
+        assert!(!logged("a sync of the log was slow"));
+        return;
+    }
+    // The watch looks at least ten times in its patience.
     let went_on = Instant::now();
     while went_on.elapsed() < PATIENCE / 4 {
         assert!(wrong().is_empty(), "{:?}", wrong());

@@ -227,6 +227,11 @@ impl Access {
             .is_some())
     }
 
+    /// Whether keys of OAuth tokens are read from a file.
+    pub(crate) fn has_key_file(&self) -> bool {
+        self.issuer.as_ref().is_some_and(|issuer| issuer.url().is_none())
+    }
+
     /// Where the keys of OAuth tokens are fetched from, if they are.
     pub(crate) fn key_url(&self) -> Option<Arc<KeyUrl>> {
         self.issuer.as_ref()?.url().cloned()

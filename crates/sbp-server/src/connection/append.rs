@@ -165,6 +165,27 @@ impl Appends {
         }
     }
 
+    /// The peer may do other things than before, or nothing any more, for this reason: its batches that are not with the log
+    /// yet are judged by that.
+    pub(super) fn change_rights(&mut self, turn: &mut Turn<'_>, rights: Result<&Gate, &Refusal>) {
+        for mut job in std::mem::take(&mut self.turn) {
+            let allowed = rights
+                .map_err(Refusal::clone)
+                .and_then(|gate| turn.check_stream(OpCode::APPEND, job.entry.stream).map(|()| gate));
+            match allowed {
+                Ok(gate) => {
+                    job.gate = gate.clone();
+                    self.turn.push(job);
+                }
+                Err(refusal) => self.forbidden.push(job.refuse(refusal)),
+            }
+        }
+        if let Ok(ranges) = turn.node.ranges() {
+            let mut refused = ranges.change_rights(turn.requester, rights);
+            self.handle_done(turn, &mut refused, turn.now);
+        }
+    }
+
     /// Ends the calls of this turn whose timeout has passed.
     fn drop_expired(&mut self, turn: &mut Turn<'_>) {
         if self.short.is_empty() {

@@ -61,7 +61,7 @@ pub(crate) struct Connection {
 /// The requests that are not answered yet.
 #[derive(Debug, Default)]
 pub(super) struct Work {
-    appends: Appends,
+    pub(super) appends: Appends,
     pub(super) fetches: Fetches,
     metadata: MetadataCalls,
 }

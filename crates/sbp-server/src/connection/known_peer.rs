@@ -144,6 +144,8 @@ impl Connection {
         self.identification.expiry = expiry.map(Box::new);
         self.gate = gate;
         let (work, mut turn) = self.turn(session, now);
+        let gate = turn.gate;
+        work.appends.change_rights(&mut turn, Ok(gate));
         work.fetches.judge_again(&mut turn);
         // What waits goes on with the new rights: whoever may asks again.
         work.fetches.end_all(&mut turn);
@@ -198,8 +200,11 @@ impl Connection {
         let who = self.gate.principal().map(|principal| Arc::clone(&principal.name));
         self.audit(who, OpCode::GOAWAY, ErrorCode::UNAUTHORIZED);
         self.identification.expiry = None;
+        let refusal = unauthorized(denied);
+        let (work, mut turn) = self.turn(session, now);
+        work.appends.change_rights(&mut turn, Err(&refusal));
         let goodbye = GoAway {
-            status: unauthorized(denied).into(),
+            status: refusal.into(),
             grace_ms: 0,
         };
         session.go_away(self.replier.encode(&goodbye), now);

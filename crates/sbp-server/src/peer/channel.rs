@@ -150,6 +150,11 @@ impl PeerChannel {
         self.shared.standing()
     }
 
+    /// What the peer is called in messages.
+    pub(crate) fn name(&self) -> String {
+        self.shared.channel.name()
+    }
+
     /// What went wrong last, if a connection was lost or not made.
     pub(crate) fn last_failure(&self) -> Option<String> {
         self.shared.last_failure()

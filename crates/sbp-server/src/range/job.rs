@@ -187,7 +187,7 @@ impl AppendJob {
         }
     }
 
-    pub(super) fn refuse(&self, refusal: Refusal) -> AppendDone {
+    pub(crate) fn refuse(&self, refusal: Refusal) -> AppendDone {
         self.id().done(Err(refusal.into()))
     }
 }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use sbp_types::StreamId;
 
 use super::job::AppendJob;
+use super::outcome::AppendDone;
 use super::requester::Requester;
+use crate::refusal::Refusal;
 
 /// Bytes of batches that may be parked, over all streams.
 const MAX_PARKED: usize = 64 << 20;
@@ -41,6 +43,29 @@ impl Parked {
             .entry(job.entry.stream)
             .or_default()
             .push(ParkedJob { requester, job, asked });
+    }
+
+    /// Judges the parked appends of one requester again, and takes out those that may not be stored any more.
+    pub(super) fn refuse_of(
+        &mut self,
+        requester: &Arc<dyn Requester>,
+        mut judge: impl FnMut(&mut AppendJob) -> Result<(), Refusal>,
+    ) -> Vec<AppendDone> {
+        let mut refused = Vec::new();
+        let bytes = &mut self.bytes;
+        self.by_stream.retain(|_, jobs| {
+            jobs.retain_mut(|ParkedJob { requester: of, job, .. }| {
+                if !Arc::ptr_eq(of, requester) {
+                    return true;
+                }
+                let Err(refusal) = judge(job) else { return true };
+                *bytes = bytes.saturating_sub(job.entry.length);
+                refused.push(job.refuse(refusal));
+                false
+            });
+            !jobs.is_empty()
+        });
+        refused
     }
 
     /// Takes out all appends parked for the stream.

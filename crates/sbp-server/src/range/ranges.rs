@@ -23,6 +23,7 @@ use super::seals::Seals;
 use super::table::RangeTable;
 use super::waiting::WaitingFetches;
 use super::writers::{Until, WriterQuestion};
+use crate::access::Gate;
 use crate::refusal::Refusal;
 
 /// The ranges and the requests that wait for them, under one lock, so that a fetch which finds too little and registers
@@ -65,12 +66,21 @@ impl Ranges {
 
     /// Whether the peer may still append to a stream that is here: it may have got another name while the append waited.
     pub(super) fn check_again(&self, job: &AppendJob) -> Result<(), Refusal> {
-        match self.table.stream(job.entry.stream) {
-            None => Ok(()),
-            Some(hosted) => job.gate.check_id(OpCode::APPEND, job.entry.stream, |_, allowed| {
-                allowed(hosted.facts.name.as_deref())
-            }),
-        }
+        check_by_name(&self.table, job)
+    }
+
+    /// Whoever sent these appends may do other things than before, or nothing any more: those that wait and that it may not
+    /// append now are refused.
+    pub(super) fn change_rights(
+        &mut self,
+        requester: &Arc<dyn Requester>,
+        rights: Result<&Gate, &Refusal>,
+    ) -> Vec<AppendDone> {
+        let table = &self.table;
+        self.parked.refuse_of(requester, |job| {
+            job.gate = rights.map_err(Refusal::clone)?.clone();
+            check_by_name(table, job)
+        })
     }
 
     /// Judges one append: it is added to `entries`, or waits, or its answer is returned.
@@ -132,6 +142,16 @@ impl Ranges {
             AppendDecision::Park => self.park(requester, job, false),
             AppendDecision::Refuse(refused) => Some(job.id().done(Err(refused))),
         }
+    }
+}
+
+/// Whether the peer may append to a stream, by the name that it has now; yes where it is not here.
+fn check_by_name(table: &RangeTable, job: &AppendJob) -> Result<(), Refusal> {
+    match table.stream(job.entry.stream) {
+        None => Ok(()),
+        Some(hosted) => job.gate.check_id(OpCode::APPEND, job.entry.stream, |_, allowed| {
+            allowed(hosted.facts.name.as_deref())
+        }),
     }
 }
 

@@ -22,6 +22,7 @@ use super::ranges::Ranges;
 use super::requester::Requester;
 use super::tombstones::Tombstones;
 use super::upstream::Upstream;
+use crate::access::Gate;
 use crate::refusal::Refusal;
 
 /// The shortest time that a client is asked to wait after a refused append.
@@ -126,6 +127,18 @@ impl RangeServer {
         for stream in asks {
             self.ask(stream);
         }
+    }
+
+    /// A requester may do other things than before, or nothing any more, for this reason. Returns the outcomes of its appends
+    /// that waited and may not be stored now.
+    pub(crate) fn change_rights(
+        &self,
+        requester: &Arc<dyn Requester>,
+        rights: Result<&Gate, &Refusal>,
+    ) -> Vec<AppendDone> {
+        let refused = self.hub.ranges.lock().change_rights(requester, rights);
+        self.hub.counters.appends_refused.add(refused.len());
+        refused
     }
 
     /// Judges a stream's parked appends again, in order. The caller announces what is queued after it has sent the

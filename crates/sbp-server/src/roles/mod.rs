@@ -23,6 +23,6 @@ pub(crate) use local::{LocalAndOthers, LocalRangeServer, SharedStore};
 pub(crate) use metrics::{Sample, resident_bytes};
 pub(crate) use range_role::{AskPlacementDriver, RangeRole};
 pub(crate) use range_store::{Job, RangeStore};
-pub(crate) use registration::keep_in_touch;
+pub(crate) use registration::{keep_in_touch, until_registered};
 pub(crate) use remote::RemoteServers;
 pub(crate) use wire::{held_range, is_on, wire_range};

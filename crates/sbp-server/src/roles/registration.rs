@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sbp_messages::{RangeServer, ReportMetricsResponse};
-use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::members::tell_members;
 use super::metrics::Sample;
@@ -17,8 +17,15 @@ use crate::disk_space::DiskSpace;
 const REPORTS_PER_LOOK: u32 = 10;
 
 /// Asks which ranges belong here on every new connection and regularly after that; reports this server's load in
-/// between. Ends with the server.
-pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, space: Arc<DiskSpace>, every: Duration) {
+/// between. Tells `registered` when all of it has succeeded for the first time. Ends with the server.
+pub(crate) async fn keep_in_touch(
+    role: Weak<RangeRole>,
+    me: RangeServer,
+    space: Arc<DiskSpace>,
+    every: Duration,
+    registered: oneshot::Sender<()>,
+) {
+    let mut registered = Some(registered);
     let Some(mut connections) = role.upgrade().map(|role| role.channel.connections()) else {
         return;
     };
@@ -47,7 +54,17 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, space:
             let learned = role.learn_everything().await;
             behind = !matches!(learned, Ok(true));
             match learned {
-                Ok(_) => role.learned_on.store(connection, Ordering::Release),
+                Ok(_) => {
+                    let before = role.learned_on.swap(connection, Ordering::AcqRel);
+                    if before != connection {
+                        let placement_driver = role.channel.name();
+                        tracing::info!(placement_driver, "registered with the placement driver");
+                    }
+                    if let Some(registered) = registered.take() {
+                        // The start has stopped waiting.
+                        let _ = registered.send(());
+                    }
+                }
                 Err(refusal) => tracing::warn!(
                     refusal = refusal.message,
                     "cannot learn from the placement driver which ranges belong to this server"
@@ -65,4 +82,19 @@ pub(crate) async fn keep_in_touch(role: Weak<RangeRole>, me: RangeServer, space:
             tracing::debug!(%error, "the placement driver does not take the report");
         }
     }
+}
+
+/// Waits until the placement driver knows of this server, but no longer than `patience`: then it says what is missing.
+pub(crate) async fn until_registered(role: &RangeRole, registered: oneshot::Receiver<()>, patience: Duration) {
+    if let Ok(Ok(())) = timeout(patience, registered).await {
+        return;
+    }
+    let reason = role.channel.last_failure();
+    tracing::warn!(
+        placement_driver = role.channel.name(),
+        waited = ?patience,
+        reason = reason.unwrap_or_else(|| "it has not answered".to_owned()),
+        "the placement driver does not know of this server yet: it places no streams here before it does; this server \
+         serves what it has, and registers when it can"
+    );
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use sbp_log::{Clock, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
 use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
 
+use crate::disk_watch::DiskWatch;
 use crate::error::StartError;
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
@@ -50,6 +51,8 @@ pub(crate) struct StorageParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
     pub(crate) counters: Arc<Counters>,
+    /// Watches `files`.
+    pub(crate) disk: Arc<DiskWatch>,
 }
 
 /// Recovers a directory for both roles; `others` are the range servers in other processes. After an error nothing was
@@ -229,6 +232,7 @@ impl Opened {
             clock,
             health,
             counters,
+            disk,
         } = parts;
         let directory = config.directory.clone();
         let hub = RangeHub::new(Arc::clone(health), Arc::clone(counters));
@@ -238,7 +242,7 @@ impl Opened {
         let (log, recovered) = Log::open(Arc::clone(files), Arc::clone(clock), config, observer)
             .map_err(|error| log_error(&directory, error))?;
         tell_recovery(&recovered, began);
-        log.observe_syncs(SyncWatch::new(Arc::clone(counters)));
+        log.observe_syncs(SyncWatch::new(Arc::clone(counters), Arc::clone(disk)));
         let metadata_error = |error| metadata_error(&directory, error);
         let mut store = RedbStore::open(files, &directory).map_err(metadata_error)?;
         let Stored { state, held, starts } = install(store.load().map_err(metadata_error)?);

@@ -20,6 +20,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
 use smallvec::smallvec;
 
 use super::{Storage, StorageParts, open};
+use crate::disk_watch::DiskWatch;
 use crate::error::StartError;
 use crate::placement::{MetadataJob, NewStream, NoOthers, Outcome, Outcomes, Request, RequestedSettings};
 use crate::range::{AppendDone, AppendEntry, AppendJob, HeadFacts, Listener};
@@ -50,6 +51,7 @@ fn parts(disk: &SimFileSystem) -> StorageParts {
         clock: Arc::new(ManualClock::default()),
         health: Arc::default(),
         counters: Arc::default(),
+        disk: DiskWatch::new(Duration::from_secs(5)),
     }
 }
 

@@ -9,11 +9,12 @@ use sbp_types::{Offset, StreamId};
 use super::rig::{FIRST, PATIENCE, Rig, STREAM, held, job, of_writer, short};
 use crate::access::Gate;
 use crate::range::{AppendJob, RangeServer, StreamFacts, Upstream};
+use crate::refusal::Refusal;
 
 /// Seals the rig's range; the end comes on the channel.
 fn seal(rig: &Rig) -> mpsc::Receiver<Result<Offset, ErrorCode>> {
     let (sender, ends) = mpsc::channel();
-    let done = Box::new(move |end: Result<Offset, crate::refusal::Refusal>| {
+    let done = Box::new(move |end: Result<Offset, Refusal>| {
         sender.send(end.map_err(|refusal| refusal.code)).unwrap();
     });
     rig.server.seal(FIRST, done);
@@ -135,6 +136,59 @@ fn appends_that_waited_are_judged_by_the_name_that_the_stream_has_then() {
             (1, (ErrorCode::NONE, 0, -1)),
             (2, (ErrorCode::NONE, 1, -1))
         ]
+    );
+}
+
+/// Appends wait, and whoever sent them may do other things meanwhile, or is not known any more.
+#[test]
+fn appends_that_wait_are_judged_again_when_rights_change() {
+    let rig = Rig::new();
+    let named = StreamFacts {
+        name: Some("orders/eu".into()),
+        ..StreamFacts::default()
+    };
+    rig.server.install(STREAM, named, &[held(0, 0, None)]);
+    let park = |index: i32, grant: &str| {
+        let job = AppendJob {
+            gate: Gate::of_billing(&[grant]),
+            ..job(index, 10)
+        };
+        assert!(rig.append(job).is_none(), "it is parked");
+    };
+    let change = |rights: Result<&Gate, &Refusal>| {
+        let refused = rig.change_rights(rights);
+        let told = refused.iter().map(|done| (done.entry.request_index, short(done).0));
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(seal(&rig).recv_timeout(PATIENCE), Ok(Ok(Offset(0))));
+    park(0, "write:orders/*");
+    assert_eq!(change(Ok(&Gate::of_billing(&["write:*"]))), [], "it may still");
+    let less = Gate::of_billing(&["read:*"]);
+    assert_eq!(change(Ok(&less)), [(0, ErrorCode::FORBIDDEN)]);
+    park(1, "write:*");
+    park(2, "write:*");
+    let unknown = Refusal::new(ErrorCode::UNAUTHORIZED, "its token was revoked");
+    let refused = [(1, ErrorCode::UNAUTHORIZED), (2, ErrorCode::UNAUTHORIZED)];
+    assert_eq!(change(Err(&unknown)), refused);
+    // With another name of the stream, this one may not: it has the rights that it was given last.
+    park(3, "write:*");
+    assert_eq!(change(Ok(&Gate::of_billing(&["write:orders/*"]))), []);
+    park(4, "write:*");
+    let renamed = StreamFacts {
+        name: Some("secret".into()),
+        ..StreamFacts::default()
+    };
+    rig.server
+        .install(STREAM, renamed, &[held(0, 0, Some(0)), held(1, 0, None)]);
+    let answers = rig.wait(2);
+    let answers: Vec<_> = answers
+        .iter()
+        .map(|done| (done.entry.request_index, short(done)))
+        .collect();
+    assert_eq!(
+        answers,
+        [(3, (ErrorCode::FORBIDDEN, -1, -1)), (4, (ErrorCode::NONE, 0, -1))],
+        "what was refused before is not in the way"
     );
 }
 

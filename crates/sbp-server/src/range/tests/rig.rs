@@ -22,6 +22,7 @@ use crate::range::{
     AppendDone, AppendEntry, AppendJob, FollowJob, HeadFacts, HeldRange, RangeHub, RangeServer, RangeState,
     StreamFacts, WriterSequence,
 };
+use crate::refusal::Refusal;
 
 /// Longer than anything takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -105,6 +106,11 @@ impl Rig {
         let mut done = Vec::new();
         self.server.follow(&self.listener.requester, &mut jobs, &mut done);
         done
+    }
+
+    /// Whoever sends the appends may do other things from now on; what is refused by that.
+    pub(super) fn change_rights(&self, rights: Result<&crate::access::Gate, &Refusal>) -> Vec<AppendDone> {
+        self.server.change_rights(&self.listener.requester, rights)
     }
 
     /// What has been answered already.
