@@ -745,9 +745,10 @@ class Stream:
         perhaps ``key``, ``timestamp`` and ``headers``; a column by itself is values. Large ``bytes`` and views of them
         are not copied; what can be written to is.
 
-        ``key`` and ``headers`` belong to the one record; for a list of records they are lists as well. ``timestamp`` is
-        the time of the records; without it, now. With ``expected_offset`` the batch is stored only if its first record
-        gets that offset. ``timeout`` is in seconds; without it, the client's.
+        ``key`` and ``headers`` belong to the one record; for a list of records they are lists as well. ``headers`` of
+        Arrow data are those of each row, unless it has one of that name; rows of a stream with a schema have none.
+        ``timestamp`` is the time of the records; without it, now. With ``expected_offset`` the batch is stored only if
+        its first record gets that offset. ``timeout`` is in seconds; without it, the client's.
 
         Raises ``RejectedError`` (nothing was written) or ``IndeterminateError`` (perhaps); with ``expected_offset``,
         ``PreconditionFailedError`` when another append came first.
@@ -1022,6 +1023,7 @@ class Client:
         self,
         batches: Mapping[Any, _Data],
         *,
+        headers: _Headers | None = None,
         timestamp: _Time | None = None,
         compression: _Compression | None = None,
         timeout: float | None = None,
@@ -1029,6 +1031,7 @@ class Client:
         """Appends one batch to each of several streams, in one frame: ``{stream: data}``.
 
         Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
+        ``headers`` are those of every record.
 
         >>> for name in ("orders", "payments"):
         ...     _ = client.create_stream(name)
@@ -1429,6 +1432,7 @@ class AsyncClient:
         self,
         batches: Mapping[Any, _Data],
         *,
+        headers: _Headers | None = None,
         timestamp: _Time | None = None,
         compression: _Compression | None = None,
         timeout: float | None = None,
@@ -1436,6 +1440,7 @@ class AsyncClient:
         """Appends one batch to each of several streams, in one frame: ``{stream: data}``.
 
         Each stream's batch is stored or refused for itself: the exception's ``acks`` tell which were stored.
+        ``headers`` are those of every record.
         """
     def writer(
         self,
@@ -1883,11 +1888,14 @@ class Keyed:
         self,
         items: Iterable[tuple[Buffer | str, Buffer | None]],
         *,
+        headers: _Headers | None = None,
         timestamp: _Time | None = None,
         compression: _Compression | None = None,
         timeout: float | None = None,
     ) -> dict[str, Ack]:
         """Appends pairs of key and value in ONE frame, one batch to each stream concerned.
+
+        ``headers`` are those of every record.
 
         Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
         """
@@ -1951,11 +1959,14 @@ class AsyncKeyed:
         self,
         items: Iterable[tuple[Buffer | str, Buffer | None]],
         *,
+        headers: _Headers | None = None,
         timestamp: _Time | None = None,
         compression: _Compression | None = None,
         timeout: float | None = None,
     ) -> Operation[dict[str, Ack]]:
         """Appends pairs of key and value in ONE frame, one batch to each stream concerned.
+
+        ``headers`` are those of every record.
 
         Returns the acknowledgements by stream name; see :meth:`Client.append_all` for what an error leaves.
         """

@@ -55,8 +55,7 @@ def traced(client: _Client, *, propagate: bool = False, tracer_provider: TracerP
 
     With ``propagate`` the context of a span goes into the headers of the records that it sends (``traceparent``, or
     what ``OTEL_PROPAGATORS`` says), unless they have one already; and spans of batches that arrive are linked to the
-    contexts in their records. Rows of Arrow data, and records of ``append_all``, have no headers of their own, and
-    carry none.
+    contexts in their records. Rows of streams with a schema have no headers, and carry none.
 
     A writer gathers records, so that its ``append`` has a span (``create``) only with ``propagate``. A step of a reader
     or a tail has one when it gave a batch or failed, not when there was nothing within its ``timeout``.
@@ -129,6 +128,12 @@ def _links(batch: Batch) -> list[Link]:
         if len(found) == _MOST_LINKS:
             break
     return list(found.values())
+
+
+class _WherePossible(list[tuple[str, bytes]]):
+    """Headers that are left out where records cannot have any."""
+
+    _is_optional = True
 
 
 class _Tracing:
@@ -240,9 +245,12 @@ class _Tracing:
         else:
             self.end(span, None, operation.result())
 
-    def with_context(self, span: Span, data: object, headers: Any) -> Any:
-        """The headers with the context of a span, where the records can have some."""
-        if not self.propagate or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
+    def with_context(self, span: Span, data: object, headers: Any, *, every: bool = False) -> Any:
+        """The headers with the context of a span, where the records can have some.
+
+        ``every``: the call takes headers that are those of every record of it.
+        """
+        if not self.propagate:
             return headers
         carrier: dict[str, str] = {}
         with _only_logged():
@@ -250,6 +258,9 @@ class _Tracing:
         if not carrier:
             return headers
         context = [(name, value.encode()) for name, value in carrier.items()]
+        if every or hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
+            # Else the call says which records can have none.
+            return _WherePossible(context) if headers is None else _joined(headers, context)
         if not isinstance(data, (list, tuple)):
             return _joined(headers, context)
         if headers is None:
@@ -293,6 +304,8 @@ def _joined(headers: Any, context: list[tuple[str, bytes]]) -> Any:
 
 #: The types of operations that have one, by method.
 _TYPES = {"append": "send", "try_append": "send", "append_all": "send", "fetch": "receive", "commit": "settle"}
+#: What sends records.
+_APPENDS = frozenset({"append", "try_append", "append_all"})
 #: What gives an object whose calls have spans too.
 _GIVES = frozenset({"create_stream", "stream", "keyed", "cursor"})
 #: The arguments that name streams, where they are given by name.
@@ -334,14 +347,15 @@ class _Traced:
         attributes: dict[str, Any] = {}
         if (group := self._group()) is not None:
             attributes["messaging.consumer.group.name"] = group
-        if has_records := name in {"append", "try_append"}:
+        if has_records := name in _APPENDS:
             data = kwargs.get("data", kwargs.get("value", args[-1] if args else None))
             attributes |= _count(data)
         destination = self._destination(name, args, kwargs)
         creates = has_records and self._tracing.propagate
         span = self._tracing.begin(name, _TYPES.get(name), destination, attributes, creates=creates)
         if has_records:
-            kwargs["headers"] = self._tracing.with_context(span, data, kwargs.get("headers"))
+            every = name == "append_all"
+            kwargs["headers"] = self._tracing.with_context(span, data, kwargs.get("headers"), every=every)
         result = self._tracing.call(span, function, *args, **kwargs)
         return _wrapped(result, self._tracing) if name in _GIVES else result
 

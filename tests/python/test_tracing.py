@@ -143,7 +143,55 @@ def test_without_being_asked_nothing_is_written(server: sbp.Server, spans: Spans
         assert [span.name for span in spans.take()] == [f"close {name}"]
 
 
-def test_rows_carry_nothing(client: sbp.Client, spans: Spans, name: str) -> None:
+def test_all_records_of_a_call_carry_its_context(client: sbp.Client, spans: Spans, name: str) -> None:
+    one, other = client.create_stream(f"{name}-one"), client.create_stream(f"{name}-other")
+    typed = client.create_stream(f"{name}-typed", schema=pa.schema([("n", pa.int64())]))
+    rows = pa.record_batch({"n": pa.array([1, 2])})
+    spans.take()
+    client.append_all({one: [b"a", b"b"], other.name: b"c", typed: rows})
+    together = spans.one()
+    assert (together.name, together.kind) == ("append_all", SpanKind.PRODUCER)
+    client.append_all({one: b"d"}, headers={"source": b"shop"})
+    own = spans.one()
+    records = [record for batch in client.read([one, other]) for record in batch.records()]
+    found = [tracing.link_of(record) for record in records]
+    assert sorted(link.context.span_id for link in found if link) == sorted([number(together)] * 3 + [number(own)])
+    assert [key for record in records for key, _ in record.headers if record.value == b"d"] == ["source", "traceparent"]
+    (batch,) = typed.read()
+    assert pa.table(batch)["n"].to_pylist() == [1, 2]
+    spans.take()
+    with pytest.raises(TypeError, match="no headers: leave out headers="):
+        client.append_all({typed: rows}, headers={"source": b"shop"})
+    assert of(spans.one())["error.type"] == "TypeError"
+
+
+def test_rows_of_a_stream_without_a_schema_carry_the_context(client: sbp.Client, spans: Spans, name: str) -> None:
+    stream = client.create_stream(name)
+    spans.take()
+    given = f"00-{'a' * 32}-{'b' * 16}-01".encode()
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    headers = pa.array([None, [("traceparent", given)], [("source", b"shop")]], kind)
+    stream.append(pa.table({"value": pa.array([b"a", b"b", b"c"], pa.binary()), "headers": headers}))
+    sent = spans.one()
+    assert sent.kind is SpanKind.PRODUCER
+    records = [record for batch in stream.read() for record in batch.records()]
+    links = [tracing.link_of(record) for record in records]
+    assert [link.context.span_id for link in links if link] == [number(sent), int("b" * 16, 16), number(sent)]
+    assert [[key for key, _ in record.headers] for record in records][1:] == [
+        ["traceparent"],
+        ["source", "traceparent"],
+    ]
+    keyed = client.keyed(f"{name}-keyed", 2)
+    spans.take()
+    keyed.append_all([("k", b"v"), ("l", b"w")])
+    many = spans.one()
+    for record in (record for batch in client.read(keyed.streams) for record in batch.records()):
+        link = tracing.link_of(record)
+        assert link is not None
+        assert link.context.span_id == number(many)
+
+
+def test_rows_of_a_stream_with_a_schema_carry_nothing(client: sbp.Client, spans: Spans, name: str) -> None:
     schema = pa.schema([("n", pa.int64())])
     stream = client.create_stream(name, schema=schema)
     stream.append(pa.record_batch([pa.array([1, 2])], schema=schema))
@@ -222,10 +270,22 @@ async def test_asyncio(server: sbp.Server, spans: Spans, name: str) -> None:
         async for batch in stream.read():
             assert batch.stream == name
         keyed = await client.keyed(f"{name}-keyed", 2)
+        spans.take()
+        await keyed.append_all([("k", b"v")])
+        # By a name that this client has to look up first.
+        async with tracing.traced(
+            sbp.aio.connect(server.address), propagate=True, tracer_provider=spans.provider
+        ) as another:
+            await another.append_all({name: bytearray(b"x")})
+        of_keyed, looked_up = spans.take()
+        seen = [batch async for batch in client.read([*keyed.streams, name])]
+        received = [link for span in spans.take() for link in linked(span)]
+        assert {number(of_keyed), number(looked_up)} <= set(received)
+        assert seen
         async with keyed.writer() as keyed_writer:
             await keyed_writer.append("k", b"v")
         assert spans.take()[-1].name == f"close {name}-keyed"
-        assert (await client.positions([stream]))[name].latest == 4
+        assert (await client.positions([stream]))[name].latest == 5
 
 
 @pytest.mark.asyncio

@@ -43,7 +43,7 @@ pub(crate) fn block(
 pub(crate) fn block_all(
     py: Python<'_>,
     core: &ClientCore,
-    batches: &Bound<'_, PyAny>,
+    (batches, headers): (&Bound<'_, PyAny>, Option<&Bound<'_, PyAny>>),
     options: AppendOptions,
     timeout: Option<f64>,
 ) -> PyResult<Py<PyAny>> {
@@ -53,7 +53,7 @@ pub(crate) fn block_all(
         Some(streams) => streams,
         None => find(py, core, keys, timeout)?,
     };
-    let prepared = Prepared::many(&streams, data.into_iter(), options, deadline);
+    let prepared = Prepared::many(&streams, data.into_iter(), headers, options, deadline);
     let prepared = prepared.or_else(|not| complete(py, core, not, timeout))?;
     prepared.block(py, core.client(py)?, &AckShape::Many(streams), BackpressurePolicy::Wait)
 }
@@ -116,17 +116,20 @@ pub(crate) fn start<'py>(
 pub(crate) fn start_all<'py>(
     py: Python<'py>,
     core: &Arc<ClientCore>,
-    batches: &Bound<'py, PyAny>,
+    (batches, headers): (&Bound<'py, PyAny>, Option<&Bound<'py, PyAny>>),
     options: AppendOptions,
     timeout: Option<f64>,
 ) -> Started<'py> {
     let starting = Starting::new(py, core, timeout, BackpressurePolicy::Wait)?;
     let (keys, data) = keys_and_data(batches)?;
     if let Some(streams) = core.all(py, &keys, ClientCore::known_now)? {
-        let prepared = Prepared::many(&streams, data.into_iter(), options, starting.deadline);
+        let prepared = Prepared::many(&streams, data.into_iter(), headers, options, starting.deadline);
         return starting.submit(py, prepared, AckShape::Many(streams));
     }
-    let kept = Snapshot::Many(PyList::new(py, data.iter().map(snapshot))?.unbind());
+    let kept = Snapshot::Many {
+        data: PyList::new(py, data.iter().map(snapshot))?.unbind(),
+        headers: headers.map(|headers| headers.clone().unbind()),
+    };
     starting.look_up(py, keys, kept, options)
 }
 
@@ -253,7 +256,10 @@ enum Snapshot {
         key: Option<Py<PyAny>>,
         headers: Option<Py<PyAny>>,
     },
-    Many(Py<PyList>),
+    Many {
+        data: Py<PyList>,
+        headers: Option<Py<PyAny>>,
+    },
 }
 
 /// The rest of an append whose streams had to be looked up: the callback of the look-up.
@@ -279,9 +285,12 @@ impl AppendWhenFound {
                 visit.call(headers)
             }
             Rest::Encode {
-                kept: Snapshot::Many(data),
+                kept: Snapshot::Many { data, headers },
                 ..
-            } => visit.call(data),
+            } => {
+                visit.call(data)?;
+                visit.call(headers)
+            }
             // Columns that were taken from their owner refer to nothing of Python's.
             Rest::Draft(_) => Ok(()),
         }
@@ -337,8 +346,9 @@ impl AppendWhenFound {
             (Snapshot::One { .. }, _) => {
                 return Err(Failure::Corrupt("the server described no stream".to_owned()).into_python(py));
             }
-            (Snapshot::Many(data), streams) => {
-                let prepared = Prepared::many(streams, data.bind(py).iter(), *options, *deadline);
+            (Snapshot::Many { data, headers }, streams) => {
+                let headers = headers.as_ref().map(|headers| headers.bind(py));
+                let prepared = Prepared::many(streams, data.bind(py).iter(), headers, *options, *deadline);
                 (prepared, AckShape::Many(streams.to_vec()))
             }
         };

@@ -11,6 +11,7 @@ use crate::api::cursor::CursorHolder;
 use crate::api::keyed::KeyedStreams;
 use crate::api::pair::blocking_and_asyncio;
 use crate::api::stream::StreamHandle;
+use crate::append::keys_and_headers::EveryRecord;
 use crate::append::prepared::BackpressurePolicy;
 use crate::arguments::{self, position_or};
 use crate::bridge::{Operation, RunningLoop};
@@ -218,17 +219,19 @@ blocking_and_asyncio! {
             })
         }
 
-        #[pyo3(signature = (batches, *, timestamp = None, compression = None, timeout = None))]
+        #[pyo3(signature = (batches, *, headers = None, timestamp = None, compression = None, timeout = None))]
         fn append_all<'py>(
             &self,
             py: Python<'py>,
             batches: &Bound<'py, PyAny>,
+            headers: Option<&Bound<'py, PyAny>>,
             timestamp: Option<&Bound<'py, PyAny>>,
             compression: Option<&str>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let options = arguments::append_options(timestamp, None, compression)?;
-            api::append_all(py, &self.0, batches, options, timeout)
+            let headers = headers.map(EveryRecord::of).transpose()?;
+            api::append_all(py, &self.0, (batches, headers.as_ref()), options, timeout)
         }
 
         #[pyo3(signature = (stream, offset, *, max_bytes = 4_194_304, min_bytes = 0, max_wait = 0.0, timeout = None))]

@@ -11,6 +11,7 @@ use sbp_client::{Client, Position};
 
 use crate::api::pair::blocking_and_asyncio;
 use crate::append::input::{AppendInput, AppendOptions};
+use crate::append::keys_and_headers::EveryRecord;
 use crate::append::prepared::BackpressurePolicy;
 use crate::arguments::{self, places_of};
 use crate::client_core::ClientCore;
@@ -117,13 +118,14 @@ impl KeyedStreams {
         &self,
         py: Python<'py>,
         groups: &'a [Group<'py>],
+        headers: Option<&'a Bound<'py, PyAny>>,
         options: AppendOptions,
     ) -> PyResult<Vec<(Arc<Described>, AppendInput<'a, 'py>)>> {
         let input = |group: &'a Group<'py>| {
             let input = AppendInput {
                 data: group.values.as_any(),
                 key: Some(group.keys.as_any()),
-                headers: None,
+                headers,
                 options,
             };
             Ok((Arc::clone(self.at(py, group.place)?), input))
@@ -170,19 +172,20 @@ blocking_and_asyncio! {
             api::append(py, &self.0.core, stream, &input, timeout, BackpressurePolicy::Wait)
         }
 
-        #[pyo3(signature = (items, *, timestamp = None, compression = None, timeout = None))]
+        #[pyo3(signature = (items, *, headers = None, timestamp = None, compression = None, timeout = None))]
         fn append_all<'py>(
             &self,
             py: Python<'py>,
             items: &Bound<'py, PyAny>,
+            headers: Option<&Bound<'py, PyAny>>,
             timestamp: Option<&Bound<'py, PyAny>>,
             compression: Option<&str>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let groups = self.0.groups(items)?;
-            let appendings = self
-                .0
-                .appendings(py, &groups, arguments::append_options(timestamp, None, compression)?)?;
+            let headers = headers.map(EveryRecord::of).transpose()?;
+            let options = arguments::append_options(timestamp, None, compression)?;
+            let appendings = self.0.appendings(py, &groups, headers.as_ref(), options)?;
             api::append_each(py, &self.0.core, &appendings, timeout)
         }
 

@@ -4,6 +4,7 @@
 //! the interpreter could run other code.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
@@ -15,12 +16,12 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, 
 use sbp_client::{Body, Submissions};
 use sbp_record::{
     Compression, EncodeError, EncodeOptions, MAX_UNCOMPRESSED_LENGTH, RecordColumns, RecordsBuilder, SchemaError,
-    StreamSchema, encode_arrow, encode_raw, encode_raw_head, encode_rows, encode_values,
+    SharedHeader, StreamSchema, encode_arrow, encode_raw, encode_raw_head, encode_rows, encode_values,
 };
 use sbp_types::StreamId;
 
 use crate::append::input::AppendInput;
-use crate::append::keys_and_headers::{KeysAndHeaders, in_list, is_keyed, of_one};
+use crate::append::keys_and_headers::{KeysAndHeaders, in_list, is_keyed, of_one, of_rows};
 use crate::errors;
 use crate::interpreter::attach::attach;
 use crate::memory::arrow::{self, Imported, Offered};
@@ -155,11 +156,12 @@ pub(crate) fn encode(
         return Err(not_appendable(data).into());
     }
     if arrow::is_arrow(data)? {
-        if is_keyed(input) {
-            let message = "keys and headers of Arrow data are columns of it: leave out key= and headers=";
-            return Err(PyTypeError::new_err(message).into());
+        if input.key.is_some() {
+            return Err(PyTypeError::new_err("keys of Arrow data are a column of it: leave out key=").into());
         }
-        return encode_columns(data, schema, &options);
+        let headers = input.headers.map(|headers| of_rows(headers, schema.is_some()));
+        let headers = headers.transpose()?.flatten();
+        return encode_columns(data, schema, headers.map(|headers| headers.shared()), &options);
     }
     let encoded = encode_one(data, input, &options).map_err(|error| {
         if error.is_instance_of::<PyTypeError>(py) {
@@ -275,9 +277,13 @@ fn finish(mut builder: RecordsBuilder, options: &EncodeOptions) -> Result<Encode
 fn encode_columns(
     data: &Bound<'_, PyAny>,
     schema: Option<&StreamSchema>,
+    headers: Option<Arc<[SharedHeader]>>,
     options: &EncodeOptions,
 ) -> Result<Encoded, NotEncoded> {
     let py = data.py();
+    let headers = headers.unwrap_or_default();
+    let with_headers =
+        |columns: Result<RecordColumns, _>| columns.map(|columns| columns.with_headers(Arc::clone(&headers)));
     let offered = match (schema, arrow::import(data)?) {
         (Some(schema), Offered::Rows(columns, batches)) => {
             if let Err(unknown) = schema.check_names(&columns) {
@@ -295,8 +301,12 @@ fn encode_columns(
             "a column by itself was given, and the stream has a schema; give a table or a record batch".to_owned(),
         )
         .into()),
-        (None, Offered::Rows(_, batches)) => encode_records(batches.iter().map(RecordColumns::of), options),
-        (None, Offered::Column(chunks)) => encode_records(chunks.iter().map(RecordColumns::of_values), options),
+        (None, Offered::Rows(_, batches)) => {
+            encode_records(batches.iter().map(RecordColumns::of).map(with_headers), options)
+        }
+        (None, Offered::Column(chunks)) => {
+            encode_records(chunks.iter().map(RecordColumns::of_values).map(with_headers), options)
+        }
     });
     match encoded {
         Err(EncodeError::NoRecords) => {

@@ -1,9 +1,12 @@
 //! The keys and headers that an append is given beside its values.
 
+use std::sync::Arc;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use sbp_record::SharedHeader;
 
 use crate::append::input::AppendInput;
 use crate::errors;
@@ -24,6 +27,44 @@ pub(crate) fn of_one<'a, 'py>(input: &AppendInput<'a, 'py>) -> PyResult<(Option<
     }
     let headers = input.headers.map(|headers| Headers::of(headers, None)).transpose()?;
     Ok((input.key, headers.unwrap_or_default()))
+}
+
+/// Headers of all rows of Arrow data, where it may have some: not in the columns of a stream with a schema.
+pub(crate) fn of_rows(given: &Bound<'_, PyAny>, has_schema: bool) -> PyResult<Option<Headers>> {
+    let optional = match given.cast::<EveryRecord>() {
+        Ok(every) => every.get().is_optional,
+        Err(_) => is_optional(given),
+    };
+    match (has_schema, optional) {
+        (false, _) => Headers::of(given, None).map(Some),
+        (true, true) => Ok(None),
+        (true, false) => Err(PyTypeError::new_err(
+            "rows of a stream with a schema have its columns and no headers: leave out headers=",
+        )),
+    }
+}
+
+/// Whether headers are left out where records cannot have any, as the contexts of spans are.
+fn is_optional(given: &Bound<'_, PyAny>) -> bool {
+    given.hasattr("_is_optional").unwrap_or(false)
+}
+
+/// Headers that every record of a call gets.
+#[pyclass(frozen, module = "sbp_native._native")]
+pub(crate) struct EveryRecord {
+    headers: Headers,
+    is_optional: bool,
+}
+
+impl EveryRecord {
+    /// Reads the headers that a call was given for all of its records.
+    pub(crate) fn of<'py>(given: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let every = Self {
+            headers: Headers::of(given, None)?,
+            is_optional: is_optional(given),
+        };
+        Ok(Bound::new(given.py(), every)?.into_any())
+    }
 }
 
 /// Keys and headers of the records of a list.
@@ -65,10 +106,15 @@ pub(crate) fn in_list(py: Python<'_>, index: usize, error: PyErr) -> PyErr {
 enum Many<'py> {
     List(Bound<'py, PyList>),
     Tuple(Bound<'py, PyTuple>),
+    /// The same for each.
+    Every(Bound<'py, PyAny>),
 }
 
 impl<'py> Many<'py> {
     fn of(given: &Bound<'py, PyAny>, name: &str, what: &str, records: usize) -> PyResult<Self> {
+        if given.is_instance_of::<EveryRecord>() {
+            return Ok(Self::Every(given.clone()));
+        }
         let Some(many) = several(given) else {
             return Err(PyTypeError::new_err(format!(
                 "{name} of a list of records is a list of as many {what}, not {}",
@@ -78,6 +124,7 @@ impl<'py> Many<'py> {
         let length = match &many {
             Self::List(list) => list.len(),
             Self::Tuple(tuple) => tuple.len(),
+            Self::Every(_) => records,
         };
         if length != records {
             let message = format!("there are {records} records and {length} {what}: give one for each, or None");
@@ -91,6 +138,7 @@ impl<'py> Many<'py> {
         let item = match self {
             Self::List(list) => list.get_item(index)?,
             Self::Tuple(tuple) => tuple.get_item(index)?,
+            Self::Every(same) => same.clone(),
         };
         Ok((!item.is_none()).then_some(item))
     }
@@ -104,8 +152,10 @@ fn several<'py>(given: &Bound<'py, PyAny>) -> Option<Many<'py>> {
 }
 
 /// The headers of one record, copied out of the interpreter: they are short.
-#[derive(Default)]
-pub(crate) struct Headers(Vec<(PyBackedStr, Option<Vec<u8>>)>);
+#[derive(Clone, Default)]
+pub(crate) struct Headers(Option<Arc<Vec<Pair>>>);
+
+type Pair = (PyBackedStr, Option<Vec<u8>>);
 
 impl Headers {
     /// Takes pairs of name and value, or a dict; `index` is the record's place in a list, for errors.
@@ -116,6 +166,9 @@ impl Headers {
                 "headers{place} are pairs of a name (str) and a value (bytes or None), or a dict of them"
             ))
         };
+        if let Ok(every) = given.cast::<EveryRecord>() {
+            return Ok(every.get().headers.clone());
+        }
         let mut headers = Vec::new();
         let mut add = |name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>| -> PyResult<()> {
             let name = name.extract::<PyBackedStr>().map_err(|_| wrong())?;
@@ -130,7 +183,7 @@ impl Headers {
             for (name, value) in dict.iter() {
                 add(&name, &value)?;
             }
-            return Ok(Self(headers));
+            return Ok(Self(Some(Arc::new(headers))));
         }
         if given.is_instance_of::<PyString>() || given.is_instance_of::<PyBytes>() {
             return Err(wrong());
@@ -142,11 +195,20 @@ impl Headers {
                 .map_err(|_| wrong())?;
             add(&name, &value)?;
         }
-        Ok(Self(headers))
+        Ok(Self(Some(Arc::new(headers))))
     }
 
     /// As the encoder takes them.
     pub(crate) fn pairs(&self) -> Vec<(&str, Option<&[u8]>)> {
-        self.0.iter().map(|(name, value)| (&**name, value.as_deref())).collect()
+        let headers = self.0.iter().flat_map(|headers| headers.iter());
+        headers.map(|(name, value)| (&**name, value.as_deref())).collect()
+    }
+
+    /// As columns of records take them.
+    pub(crate) fn shared(&self) -> Arc<[SharedHeader]> {
+        let headers = self.pairs().into_iter();
+        headers
+            .map(|(name, value)| (name.into(), value.map(Into::into)))
+            .collect()
     }
 }

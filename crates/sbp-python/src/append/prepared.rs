@@ -122,10 +122,11 @@ impl Prepared {
         }
     }
 
-    /// One batch for each of several streams.
+    /// One batch for each of several streams; `headers` are those of every record.
     pub(crate) fn many<'py>(
         streams: &[Arc<Described>],
         data: impl Iterator<Item = Bound<'py, PyAny>>,
+        headers: Option<&Bound<'py, PyAny>>,
         options: AppendOptions,
         deadline: Instant,
     ) -> Result<Self, NotPrepared> {
@@ -133,7 +134,7 @@ impl Prepared {
             let input = AppendInput {
                 data: &data,
                 key: None,
-                headers: None,
+                headers,
                 options,
             };
             let encoded = encode(&input, stream.stream.stream_id, stream.schema.as_ref());

@@ -98,7 +98,7 @@ impl RecordsBuilder {
         if rows.is_empty() {
             return Ok(0);
         }
-        if columns.headers.is_some() {
+        if columns.has_headers() {
             return self.push_rows_with_headers(columns, rows, max_bytes);
         }
         let count = self.fitting(columns, &rows, max_bytes);
@@ -175,7 +175,7 @@ impl RecordsBuilder {
                 .filter(|lists| lists.is_valid(row))
                 .map(|lists| lists.value(row));
             let items = items.as_ref().map(|items| items.as_struct());
-            let headers: Vec<(&str, Option<&[u8]>)> = items.map_or_else(Vec::new, |items| {
+            let mut headers: Vec<(&str, Option<&[u8]>)> = items.map_or_else(Vec::new, |items| {
                 let names = items.column(0).as_string::<i32>().iter();
                 let values = items.column(1).as_binary::<i32>().iter();
                 names
@@ -183,6 +183,12 @@ impl RecordsBuilder {
                     .map(|(name, value)| (name.unwrap_or_default(), value))
                     .collect()
             });
+            let own = headers.len();
+            for (name, value) in columns.shared.iter() {
+                if !headers.iter().take(own).any(|(other, _)| *other == &**name) {
+                    headers.push((name, value.as_deref()));
+                }
+            }
             let key = columns.key.as_ref().and_then(|key| item(key, row));
             self.push(item(&columns.value, row), key, columns.time(row), &headers)?;
             taken += 1;

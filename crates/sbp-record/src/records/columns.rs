@@ -23,7 +23,12 @@ pub struct RecordColumns {
     pub(super) key: Option<BinaryArray>,
     pub(super) timestamp: Option<PrimitiveArray<TimestampMicrosecondType>>,
     pub(super) headers: Option<ListArray>,
+    /// Headers of all rows, each behind those that it has itself.
+    pub(super) shared: Arc<[SharedHeader]>,
 }
+
+/// A header of all rows: its name and value.
+pub type SharedHeader = (Box<str>, Option<Box<[u8]>>);
 
 impl RecordColumns {
     /// Takes `value` and `key` as `binary` or `string`, `timestamp` as `timestamp[us]` of any zone, and `headers` as
@@ -51,7 +56,19 @@ impl RecordColumns {
             key: key.map(|array| byte_strings("key", array)).transpose()?,
             timestamp: timestamp.map(micros).transpose()?,
             headers: headers.map(header_lists).transpose()?,
+            shared: Arc::default(),
         })
+    }
+
+    /// The same rows with headers that each of them gets, unless it has one of that name.
+    #[must_use]
+    pub fn with_headers(self, shared: Arc<[SharedHeader]>) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// Whether a row may have headers.
+    pub(super) fn has_headers(&self) -> bool {
+        self.headers.is_some() || !self.shared.is_empty()
     }
 
     /// Finds the columns by name, as in a table that was read from a stream of records: `value`, and if present `key`,

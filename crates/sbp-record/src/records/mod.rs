@@ -9,7 +9,7 @@ mod values;
 mod view;
 
 pub use builder::RecordsBuilder;
-pub use columns::RecordColumns;
+pub use columns::{RecordColumns, SharedHeader};
 pub use rows::encode_rows;
 pub use values::encode_values;
 pub(crate) use view::{HeadersColumn, RecordsView};

@@ -71,7 +71,7 @@ impl<'a> Direct<'a> {
             values: SmallVec::new(),
         };
         for (columns, rows) in parts {
-            if columns.headers.is_some() || !all_valid(&columns.value, rows) {
+            if columns.has_headers() || !all_valid(&columns.value, rows) {
                 return None;
             }
             direct.values.push((&columns.value, rows.clone()));
