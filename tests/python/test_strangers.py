@@ -209,3 +209,22 @@ def test_the_oldest_stranger_leaves_for_the_newest(names: Path) -> None:
         client.list_streams()
         strangers[2].sendall(wire.frame(wire.PING, 1))
         assert strangers[2].recv(1)
+
+
+def test_records_of_tls_count_among_what_a_stranger_may_send(names: Path, tls: sbp.Tls) -> None:
+    """A HEARTBEAT in as many records as it has bytes: a session finds no fault with it, and waits for its end."""
+    words = wire.frame(wire.HEARTBEAT, 1, wire.heartbeat("x" * 55_000))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["sbp/0.1"])
+    with sbp.Server(auth=names, tls=tls) as server:
+        host, port = server.address.removeprefix("sbps://").rsplit(":", 1)
+        with (
+            socket.create_connection((host, int(port)), timeout=60) as plain,
+            context.wrap_socket(plain) as stranger,
+            pytest.raises((ConnectionError, ssl.SSLError)),
+        ):
+            for byte in words[:-1]:
+                stranger.sendall(bytes([byte]))
+            pytest.fail("it may send all of it")

@@ -303,7 +303,11 @@ async fn serve(socket: Socket, tls: Option<Arc<ServerTls>>, router: Router, acti
     let link = match tls {
         None => Link::plain(socket),
         Some(tls) => match Link::accept(socket, &tls, HEAD_TIME).await {
-            Ok(accepted) => accepted.link,
+            Ok(mut accepted) => {
+                // What is read of a question is bounded below.
+                accepted.link.let_in();
+                accepted.link
+            }
             Err(failure) => {
                 tracing::debug!(%failure, "no TLS with a client of HTTP");
                 return;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use sbp_session::{CloseReason, Session, SessionConfig};
 use sbp_transport::{
-    Descriptors, Driven, Link, Memory, ServerTls, Socket, accept_options, drive_until_settled, mailbox,
+    Accepted, Descriptors, Driven, Link, Memory, ServerTls, Socket, accept_options, drive_until_settled, mailbox,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -208,9 +208,11 @@ impl Acceptor {
             accepted = Link::accept(socket, tls, self.handshake_timeout) => accepted,
         };
         match accepted {
-            Ok(accepted) => {
-                let peer_name = accepted.peer_name;
-                Some((accepted.link, Origin { address, peer_name }))
+            Ok(Accepted { mut link, peer_name }) => {
+                if self.node.access.is_none() {
+                    link.let_in();
+                }
+                Some((link, Origin { address, peer_name }))
             }
             Err(failure) => {
                 if let Some(left_out) = self.no_handshake.due(Instant::now()) {
@@ -240,7 +242,11 @@ impl Acceptor {
             Driven::Settled(settled) => {
                 let handed_over = Arc::clone(&self.handover).acquire_owned().await;
                 self.home.spawn(async move {
-                    let driven = settled.drive(Link::rehome);
+                    // Where it is asked who its peer is, that is known by now.
+                    let driven = settled.drive(|mut link| {
+                        link.let_in();
+                        link.rehome()
+                    });
                     after_first_poll(driven, || drop(handed_over)).await;
                     drop(guard);
                 });

@@ -354,7 +354,10 @@ impl<A: Application> Driver<A> {
                 self.stats.count_read();
             }
             match read {
-                Poll::Pending => self.read_parked = true,
+                Poll::Pending => {
+                    self.read_parked = true;
+                    self.session.note_nothing_to_read();
+                }
                 Poll::Ready(Ok(0)) => self.session.handle_eof(now),
                 Poll::Ready(Ok(count)) => {
                     self.session.handle_received(count, now);

@@ -95,7 +95,8 @@ impl Link {
         }))))
     }
 
-    /// Shakes hands with a client that has just connected, within `patience`. One that fails is given time to read why.
+    /// Shakes hands with a client that has just connected, within `patience`. One that fails is given time to read why. It may
+    /// send little before it is [let in](Self::let_in).
     ///
     /// # Errors
     /// Why the connection is over.
@@ -116,6 +117,13 @@ impl Link {
             Err(_) => Err(TlsFailure::passing(format!(
                 "the handshake was not over within {patience:?}"
             ))),
+        }
+    }
+
+    /// Its peer is known, or is not asked who it is. Until then one that was [accepted](Self::accept) may send little.
+    pub fn let_in(&mut self) {
+        if let Kind::Tls(link) = &mut self.0 {
+            link.stream.get_mut().0.let_in();
         }
     }
 

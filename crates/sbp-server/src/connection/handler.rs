@@ -187,6 +187,8 @@ impl Connection {
         if let Err(refusal) = self.identify(session, now, &request) {
             let answer = node.offer.refusal(request, refusal.into());
             self.replier.finish(session, frame.call_id, &answer);
+            // It may say nothing more until its time is up.
+            self.replier.shrink();
             if self.identification.is_hopeless() {
                 session.close();
             }

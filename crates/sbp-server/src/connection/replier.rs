@@ -29,6 +29,11 @@ impl Replier {
         }
     }
 
+    /// Frees the buffers: no answer is due soon.
+    pub(crate) fn shrink(&mut self) {
+        (self.encoder, self.header) = Default::default();
+    }
+
     /// Sends the only or last frame of an answer.
     pub(crate) fn finish<M: Message>(&mut self, session: &mut Session, call: CallId, message: &M) {
         self.send(session, call, message, true, &[]);

@@ -219,6 +219,13 @@ impl Session {
         }
     }
 
+    /// There is nothing to read now. A peer that is not known may never say more: no memory is kept for it meanwhile.
+    pub fn note_nothing_to_read(&mut self) {
+        if self.demanded().is_some() {
+            self.receiver.shrink();
+        }
+    }
+
     /// Frees memory that is not in use.
     fn shrink(&mut self) {
         self.receiver.shrink();
