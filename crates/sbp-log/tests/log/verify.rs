@@ -1,7 +1,10 @@
 //! `Verification`: every changed byte is found, at its place, with the records it costs; and nothing is changed.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use sbp_log::{FileSystem, Log, LogConfig, OpenError, Verification, Verified};
 use sbp_sim::{SimFileSystem, Survival};
@@ -95,7 +98,8 @@ fn end(sent: &Sent, stream: i64) -> Offset {
     Offset(of.map(|((_, base), (count, _))| base + count).max().unwrap())
 }
 
-/// Which bytes are flipped: all of them with `SBP_THOROUGH`, else some of each file, drawn anew in each run.
+/// Which bytes are flipped: all of them with `SBP_THOROUGH`, else some of each file, drawn by a seed that differs from run
+/// to run. `SBP_FLIP_SEED` repeats one.
 fn positions(length: usize, seed: u64) -> Vec<usize> {
     if std::env::var_os("SBP_THOROUGH").is_some() {
         return (0..length).collect();
@@ -105,50 +109,103 @@ fn positions(length: usize, seed: u64) -> Vec<usize> {
     (0..length).filter(|_| small || random.u32(..400) == 0).collect()
 }
 
+/// A byte that is flipped.
+struct Flip<'a> {
+    path: &'a Path,
+    position: usize,
+    /// Behind the last group of a log that was not shut down everything looks like an interrupted write.
+    is_behind: bool,
+}
+
+/// What came of flipped bytes: how many there were, how many were found, and how many of those cost records.
+#[derive(Default)]
+struct Tally {
+    flipped: AtomicUsize,
+    found: AtomicUsize,
+    costly: AtomicUsize,
+}
+
 #[test]
 fn each_flipped_byte_is_found_where_it_is_with_the_records_it_costs() {
-    let seed = fastrand::u64(..);
+    let seed = std::env::var("SBP_FLIP_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
     for clean in [true, false] {
         let (fs, sent) = directory(clean);
-        let (mut found, mut costly) = (0, 0);
-        for (path, bytes) in contents(&fs) {
+        let files = contents(&fs);
+        let mut flips = Vec::new();
+        for (path, bytes) in &files {
             let name = path.file_name().unwrap().to_str().unwrap();
             if name == "lock" || name == "reserve" {
                 continue;
             }
-            // Behind the last group of a log that was not shut down everything looks like an interrupted write.
-            let end = bytes
-                .iter()
-                .rposition(|byte| *byte != 0)
-                .map_or(0, |last| (last + 1).next_multiple_of(4_096));
-            for position in positions(bytes.len(), seed) {
-                let name = format!("{name}, seed {seed},");
-                let broken = fs.power_cut(Survival::Everything);
-                broken
-                    .damage(&path, |bytes| bytes[position] ^= 1 << (position % 8))
-                    .unwrap();
-                let verified = verify(&broken);
-                let fault = verified.faults.iter().find(|fault| fault.file == path);
-                if fault.is_none() && !clean && name.starts_with("segment-") && position >= end {
-                    assert_eq!(verified.notes.len(), 1, "{name} at {position}: {verified:?}");
-                    continue;
-                }
-                let fault = fault.unwrap_or_else(|| panic!("{name} at {position}, clean {clean}: {verified:?}"));
-                let around = fault.from as usize <= position && position < (fault.to as usize).next_multiple_of(4_096);
-                assert!(around, "{name} at {position}: {fault:?}");
-                assert_eq!(verified.faults.len(), 1, "{name} at {position}: {:?}", verified.faults);
-                found += 1;
-                costly += usize::from(!fault.lost.is_empty());
-                at_most_these_are_lost(
-                    &broken,
-                    &verified,
-                    &sent,
-                    &format!("{name} at {position}, clean {clean}"),
-                );
-            }
+            let end = bytes.iter().rposition(|byte| *byte != 0);
+            let end = end.map_or(0, |last| (last + 1).next_multiple_of(4_096));
+            flips.extend(positions(bytes.len(), seed).into_iter().map(|position| Flip {
+                path,
+                position,
+                is_behind: !clean && name.starts_with("segment-") && position >= end,
+            }));
         }
+        let tally = Tally::default();
+        let (next, began) = (AtomicUsize::new(0), Instant::now());
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some(flip) = flips.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        try_flip(
+                            &fs,
+                            &sent,
+                            flip,
+                            &format!("clean {clean}, SBP_FLIP_SEED={seed}"),
+                            &tally,
+                        );
+                        tell_progress(&tally, flips.len(), began);
+                    }
+                });
+            }
+        });
+        let (found, costly) = (tally.found.into_inner(), tally.costly.into_inner());
         assert!(found > 100 && costly > 50, "{found} found, {costly} cost records");
     }
+}
+
+/// Says now and then how far a long run is, past what captures the output of tests.
+fn tell_progress(tally: &Tally, all: usize, began: Instant) {
+    const EVERY: usize = 20_000;
+    let flipped = tally.flipped.fetch_add(1, Ordering::Relaxed) + 1;
+    if flipped.is_multiple_of(EVERY) {
+        let seconds = began.elapsed().as_secs();
+        // Nobody may be there to read it.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{flipped} of {all} bytes were flipped, in {seconds} s"
+        );
+    }
+}
+
+/// Flips one byte: it is found at its place, alone, and nothing is lost but what the check names.
+fn try_flip(fs: &SimFileSystem, sent: &Sent, flip: &Flip<'_>, how: &str, tally: &Tally) {
+    let &Flip { path, position, .. } = flip;
+    let what = format!("{} at {position}, {how}", path.display());
+    let broken = fs.power_cut(Survival::Everything);
+    broken
+        .damage(path, |bytes| bytes[position] ^= 1 << (position % 8))
+        .unwrap();
+    let verified = verify(&broken);
+    let fault = verified.faults.iter().find(|fault| fault.file == path);
+    if fault.is_none() && flip.is_behind {
+        assert_eq!(verified.notes.len(), 1, "{what}: {verified:?}");
+        return;
+    }
+    let fault = fault.unwrap_or_else(|| panic!("{what}: {verified:?}"));
+    let around = fault.from as usize <= position && position < (fault.to as usize).next_multiple_of(4_096);
+    assert!(around, "{what}: {fault:?}");
+    assert_eq!(verified.faults.len(), 1, "{what}: {:?}", verified.faults);
+    tally.found.fetch_add(1, Ordering::Relaxed);
+    tally
+        .costly
+        .fetch_add(usize::from(!fault.lost.is_empty()), Ordering::Relaxed);
+    at_most_these_are_lost(&broken, &verified, sent, &what);
 }
 
 /// A log that starts on the directory serves everything but what the check has named, and that is little.
