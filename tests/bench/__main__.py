@@ -121,7 +121,10 @@ def main() -> None:
         for name, measure in parts:
             if name not in chosen:
                 continue
-            task = progress.add_task(f"measuring {name}", total=None)
+            long = f", about {tenants.seconds(arguments.runs):.0f} s" if name == "tenants" else ""
+            # Also where nobody sees the bar.
+            console.print(f"measuring {name}{long}")
+            task = progress.add_task(f"measuring {name}{long}", total=None)
             figures += measure()
             progress.remove_task(task)
     round_trip = floors.loopback_round_trip_us()

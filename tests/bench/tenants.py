@@ -1,10 +1,15 @@
-"""One tenant that wants ten times its quota, and how long another's appends take beside it."""
+"""One tenant that wants ten times its quota, and how long another's appends take beside it.
+
+The loud tenant's program runs on the same processors as the server and the other tenant. Once it has their priority,
+and once the lowest, as the program of another machine would not compete for processors: what is left is the server's.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import multiprocessing
+import os
 import statistics
 import subprocess
 import tempfile
@@ -25,8 +30,19 @@ WANTED = 10 * QUOTA
 #: Its connections, and the bytes of each of its records.
 CONNECTIONS = 8
 RECORD = 10_000
-#: How long each figure is measured.
-SECONDS = 4.0
+#: How long each figure is measured, and each floor beside it.
+SECONDS = 2.0
+FLOOR_SECONDS = 1.0
+#: What a second without any appends allows at once is used up after this long.
+BURST_SECONDS = 2.0
+#: The priorities of the loud tenant's program, as `nice` has them.
+PRIORITIES = {"": 0, ", its program at the lowest priority": 19}
+
+
+def seconds(runs: int) -> float:
+    """About how long it takes: the starts of programs included."""
+    each = SECONDS + FLOOR_SECONDS
+    return 2 * (3 + runs * (each + len(PRIORITIES) * (each + BURST_SECONDS + 1)))
 
 
 def _token(names: Path, name: str, *options: str) -> str:
@@ -63,23 +79,23 @@ async def _kept(client: sbp.AsyncClient, name: str) -> object:
     return None
 
 
-def _run_loud(address: str, token: str, told: Connection) -> None:
+def _run_loud(address: str, token: str, told: Connection, priority: int) -> None:
+    os.nice(priority)
     asyncio.run(_loud(address, token, told))
 
 
 @contextlib.contextmanager
-def _beside_the_loud(address: str, token: str) -> Iterator[None]:
+def _beside_the_loud(address: str, token: str, priority: int) -> Iterator[None]:
     context = multiprocessing.get_context("spawn")
     told, tells = context.Pipe(duplex=False)
-    child = context.Process(target=_run_loud, args=(address, token, tells), daemon=True)
+    child = context.Process(target=_run_loud, args=(address, token, tells, priority), daemon=True)
     child.start()
     try:
         for _ in range(CONNECTIONS):
             if not told.poll(60):
                 raise RuntimeError("the loud tenant did not begin")
             told.recv()
-        # What a second without any allows at once is used up then.
-        time.sleep(2)
+        time.sleep(BURST_SECONDS)
         yield
     finally:
         child.terminate()
@@ -106,7 +122,7 @@ async def _echoes(port: int) -> list[float]:
     """How long 64 B to an echo in another process and back take: what machine and event loop allow."""
     samples = []
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    end = time.perf_counter() + SECONDS
+    end = time.perf_counter() + FLOOR_SECONDS
     while (began := time.perf_counter()) < end:
         writer.write(bytes(64))
         await reader.readexactly(64)
@@ -149,11 +165,23 @@ def tenants(runs: int) -> list[Figure]:
     return [*_beside(runs, "fsync", None), *_beside(runs, "none", MEMORY)]
 
 
+class _Runs:
+    """What was measured again and again under one condition."""
+
+    def __init__(self) -> None:
+        self.appends: list[float] = []
+        self.floor: list[float] = []
+
+    def of_pairs(self, alone: _Runs) -> tuple[float, float]:
+        """The middle of the ratios to the runs alone: of the appends, and of the floor."""
+        appends = zip(self.appends, alone.appends, strict=True)
+        floor = zip(self.floor, alone.floor, strict=True)
+        return statistics.median(a / b for a, b in appends), statistics.median(a / b for a, b in floor)
+
+
 def _beside(runs: int, durability: str, where: Path | None) -> list[Figure]:
-    alone: list[float] = []
-    beside: list[float] = []
-    floor_alone: list[float] = []
-    floor_beside: list[float] = []
+    alone = _Runs()
+    beside = {name: _Runs() for name in PRIORITIES}
     stored: list[float] = []
     with tempfile.TemporaryDirectory() as directory, _echo() as port:
         names = Path(directory) / "names.jsonl"
@@ -164,31 +192,33 @@ def _beside(runs: int, durability: str, where: Path | None) -> list[Figure]:
         options = ("--auth", str(names), "--log", "warn")
         with native.serve_process(durability, where, options=options) as (address, _child):
 
-            def measure(appends: list[float], floor: list[float]) -> None:
-                appends.append(_p99_ms(asyncio.run(_appends(address, quiet))))
-                floor.append(_p99_ms(asyncio.run(_echoes(port))))
+            def measure(under: _Runs) -> None:
+                under.appends.append(_p99_ms(asyncio.run(_appends(address, quiet))))
+                under.floor.append(_p99_ms(asyncio.run(_echoes(port))))
 
             for turn in range(runs):
                 # Each is the first in every other turn.
                 if turn % 2 == 0:
-                    measure(alone, floor_alone)
-                with _beside_the_loud(address, loud):
-                    began, before = time.perf_counter(), _stored(address, loud)
-                    measure(beside, floor_beside)
-                    stored.append((_stored(address, loud) - before) * RECORD / (time.perf_counter() - began) / 1e6)
+                    measure(alone)
+                for name, priority in PRIORITIES.items():
+                    with _beside_the_loud(address, loud, priority):
+                        began, before = time.perf_counter(), _stored(address, loud)
+                        measure(beside[name])
+                        stored.append((_stored(address, loud) - before) * RECORD / (time.perf_counter() - began) / 1e6)
                 if turn % 2:
-                    measure(alone, floor_alone)
-    ratio = statistics.median(with_loud / without for without, with_loud in zip(alone, beside, strict=True))
-    floor = statistics.median(b / a for a, b in zip(floor_alone, floor_beside, strict=True))
+                    measure(alone)
     wants = f"beside a tenant that wants {WANTED / 1e6:.0f} MB/s of its {QUOTA / 1e6:.0f}"
-    note = f"durability {durability}"
-    return [
-        Figure("p99 of a tenant's 64 B appends, one by one", "ms", alone, note=note),
-        Figure(f"the same, {wants}", "ms", beside, "alone", statistics.median(alone), f"ratio of pairs {ratio:.2f}"),
-        Figure("p99 of an asyncio echo of 64 B", "ms", floor_alone),
-        Figure(f"the same, {wants}", "ms", floor_beside, "alone", statistics.median(floor_alone), f"ratio {floor:.2f}"),
-        Figure("what that tenant got stored", "MB/s", stored, "quota", QUOTA / 1e6),
+    figures = [
+        Figure("p99 of a tenant's 64 B appends, one by one", "ms", alone.appends, note=f"durability {durability}")
     ]
+    figures.append(Figure("p99 of an asyncio echo of 64 B", "ms", alone.floor))
+    for name, runs_of_it in beside.items():
+        ratio, floor = runs_of_it.of_pairs(alone)
+        note = f"ratio of pairs {ratio:.2f}; of the echo {floor:.2f}"
+        middle = statistics.median(alone.appends)
+        figures.append(Figure(f"the appends {wants}{name}", "ms", runs_of_it.appends, "alone", middle, note))
+        figures.append(Figure(f"the echo {wants}{name}", "ms", runs_of_it.floor))
+    return [*figures, Figure("what that tenant got stored", "MB/s", stored, "quota", QUOTA / 1e6)]
 
 
 def _stored(address: str, token: str) -> int:

@@ -85,7 +85,7 @@ def test_a_null_value_needs_a_key(client: sbp.Client, name: str) -> None:
         (b"a", {"headers": [(b"h", b"x")]}, TypeError, "headers are pairs"),
         (b"a", {"headers": [("h", "x")]}, TypeError, "headers are pairs"),
         (b"a", {"headers": [("h",)]}, TypeError, "headers are pairs"),
-        (pa.table({"value": [b"a"]}), {"key": b"k"}, TypeError, "columns of it"),
+        (pa.table({"value": [b"a"]}), {"key": b"k"}, TypeError, "a column of it"),
     ],
 )
 def test_keys_and_headers_that_do_not_fit(

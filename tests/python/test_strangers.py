@@ -23,7 +23,7 @@ from python.names import token
 COUNTS = (200, 100, 50, 25)
 
 #: What each may cost.
-MOST = 16 * 1024
+MOST = 15 * 1024
 
 
 class _Mallinfo2(ctypes.Structure):
