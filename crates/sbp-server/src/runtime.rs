@@ -88,10 +88,7 @@ impl ServerRuntime {
         let runtime = start_runtime("sbp-server-io")?;
         let reception = start_runtime("sbp-reception")?;
         // Before the directory is opened, so that a port in use is reported at once and nothing is changed.
-        let listener = bind(&reception, &config.listen)?;
-        let local = listener
-            .local_addr()
-            .map_err(StartError::io("read the address listened on"))?;
+        let (listener, local) = bind(&reception, &config.listen)?;
         check_advertised(config, local)?;
         let plain = bind_plain(&reception, config)?;
         let data_dir =
@@ -544,16 +541,21 @@ fn start_runtime(thread: &str) -> Result<Runtime, StartError> {
         .map_err(StartError::io("start the server's threads"))
 }
 
-fn bind(runtime: &Runtime, address: &str) -> Result<TcpListener, StartError> {
+/// Listens, and tells at which address.
+fn bind(runtime: &Runtime, address: &str) -> Result<(TcpListener, SocketAddr), StartError> {
     let _inside = runtime.enter();
     let given = address.to_owned();
-    listen(address).map_err(|error| match error {
+    let listener = listen(address).map_err(|error| match error {
         ListenError::PortTaken { source, .. } => StartError::PortTaken { address: given, source },
         error => {
             let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             StartError::BadAddress { address: given, reason }
         }
-    })
+    })?;
+    let local = listener
+        .local_addr()
+        .map_err(StartError::io("read the address listened on"))?;
+    Ok((listener, local))
 }
 
 /// Listens without TLS beside the address that has it: on loopback, where nobody listens in.
@@ -576,10 +578,7 @@ fn bind_plain(runtime: &Runtime, config: &ServerConfig) -> Result<Option<(Socket
             "without TLS the second address has to be on loopback, as 127.0.0.1 is",
         ));
     }
-    let listener = bind(runtime, address)?;
-    let local = listener
-        .local_addr()
-        .map_err(StartError::io("read the address listened on"))?;
+    let (listener, local) = bind(runtime, address)?;
     Ok(Some((
         local,
         Entrance {
