@@ -151,7 +151,8 @@ impl Scanner {
 
     /// Takes over the footer of a file that the checkpoint covers.
     pub(crate) fn add_footer(&mut self, file: &SegmentFile, trailer: &Trailer, runs: &[FooterRun]) {
-        for run in runs {
+        // Earlier builds repeated the run of a range that went on behind a release in the same segment.
+        for run in runs.chunk_by(|one, next| one.key == next.key).filter_map(<[_]>::first) {
             self.index.get_or_insert(run.key).add_run(file.segment.number, run);
         }
         let live = LiveSegment {
@@ -238,22 +239,20 @@ impl Scanner {
             return Ok(None);
         }
         let place = u32::try_from(position).unwrap_or(u32::MAX);
-        match self.index.add(record, file.segment.number, place) {
-            Ok(added) => {
-                let is_first = added.is_some_and(|added| added.is_first);
-                if let Some(live) = self.live.get_mut(&file.segment.number).filter(|_| is_first) {
-                    live.keys.push(record.head.key);
-                }
-                Ok(added.map(|added| added.end))
-            }
-            Err(overlap) => Err(corrupt(
+        let added = self.index.add(record, file.segment.number, place).map_err(|overlap| {
+            let (key, expected, offset) = (overlap.key, overlap.expected, overlap.offset);
+            corrupt(
                 &file.path,
-                format!(
-                    "range {} continues at {}, not at {}",
-                    overlap.key, overlap.expected, overlap.offset
-                ),
-            )),
+                format!("range {key} continues at {expected}, not at {offset}"),
+            )
+        })?;
+        if let Some(live) = self.live.get_mut(&file.segment.number) {
+            live.batches += usize::from(!record.head.is_mark());
+            if added.is_none_or(|added| added.is_first) {
+                live.keys.push(record.head.key);
+            }
         }
+        Ok(added.map(|added| added.end))
     }
 
     /// The segment's entry, created if needed and brought forward to this group.
@@ -326,4 +325,63 @@ impl Scanner {
 /// Whether everything from `position` on is zero.
 pub(crate) fn is_zero_from(image: &[u8], position: u64) -> bool {
     is_zero(bytes_from(image, position))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Arc;
+
+    use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs};
+
+    use super::{Scanner, SegmentFile};
+    use crate::format::checkpoint::Checkpoint;
+    use crate::format::clean::GroupMark;
+    use crate::format::footer::{FooterBuilder, IndexEntry, Trailer};
+    use crate::format::segment::SegmentHeader;
+    use crate::segments::open_files::OpenFiles;
+    use crate::segments::segment::Segment;
+    use crate::{Durability, RealFileSystem};
+
+    #[test]
+    fn a_run_that_a_footer_repeats_counts_once() {
+        let header = SegmentHeader {
+            number: 1,
+            salt: 7,
+            capacity: 1 << 20,
+            created: 0,
+            boot_id: 1,
+            durability: Durability::Fsync,
+        };
+        let path = PathBuf::from("segment");
+        let handle = OpenFiles::new(Arc::new(RealFileSystem)).handle(&path, None);
+        let file = SegmentFile {
+            segment: Arc::new(Segment::opened(handle, &header)),
+            path,
+            length: 1 << 20,
+        };
+        let of = |stream| RangeKey {
+            stream: StreamId(stream),
+            range: RangeIndex(0),
+        };
+        let entry = IndexEntry {
+            base: Offset(4),
+            end: Offset(9),
+            max_timestamp: TimestampMs(1),
+            position: 4_160,
+            length: 100,
+        };
+        let mut footer = FooterBuilder::new(8_192);
+        for stream in [1, 2, 2, 2, 3] {
+            footer.push(of(stream), Epoch(1), &[entry]);
+        }
+        let (bytes, runs) = footer.finish(7, 1, GroupMark::default());
+        let trailer = Trailer::parse(&bytes[bytes.len() - Trailer::LEN..]).unwrap();
+        let mut scanner = Scanner::new(Checkpoint::default(), None);
+        scanner.add_footer(&file, &trailer, &runs);
+        for stream in 1..4 {
+            let range = scanner.index.get(of(stream)).unwrap();
+            assert_eq!((range.runs.len(), range.end), (1, Offset(9)), "{stream}");
+        }
+    }
 }

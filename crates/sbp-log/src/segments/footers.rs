@@ -1,12 +1,13 @@
 //! The cached footers of sealed segments, and their reconstruction.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
 use sbp_locks::Mutex;
-use sbp_types::{Offset, RangeKey};
+use sbp_types::{Epoch, Offset, RangeKey};
 
+use crate::EntryHead;
 use crate::format::footer::IndexEntry;
 use crate::format::group::GroupHeader;
 use crate::format::record::RecordHead;
@@ -89,10 +90,33 @@ impl Cache {
 
 /// Rebuilds a run's entries from the groups, as far as these can be read.
 pub(crate) fn rebuild(segment: &Segment, key: RangeKey, run: (Offset, Offset)) -> io::Result<Vec<IndexEntry>> {
-    let length = segment.file.len()?.min(segment.capacity);
+    let mut entries: Vec<IndexEntry> = Vec::new();
+    each_batch(segment, segment.file.len()?, |head, entry| {
+        let next = entries.last().map_or(run.0, |entry| entry.end);
+        if head.key == key && entry.base >= next && entry.end <= run.1 {
+            entries.push(entry);
+        }
+    })?;
+    Ok(entries)
+}
+
+/// The entries of all batches in the groups before `end`, as far as these can be read: by range, with the epoch of its
+/// last one.
+pub(crate) fn rebuild_all(segment: &Segment, end: u64) -> io::Result<BTreeMap<RangeKey, (Epoch, Vec<IndexEntry>)>> {
+    let mut ranges: BTreeMap<RangeKey, (Epoch, Vec<IndexEntry>)> = BTreeMap::new();
+    each_batch(segment, end, |head, entry| {
+        let (epoch, entries) = ranges.entry(head.key).or_default();
+        *epoch = head.epoch;
+        entries.push(entry);
+    })?;
+    Ok(ranges)
+}
+
+/// Calls `visit` with each batch in the groups before `end` whose head can be read.
+fn each_batch(segment: &Segment, end: u64, mut visit: impl FnMut(&EntryHead, IndexEntry)) -> io::Result<()> {
+    let length = end.min(segment.capacity);
     let mut image = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     segment.file.read_at(0, &mut image)?;
-    let mut entries: Vec<IndexEntry> = Vec::new();
     let mut position = FIRST_GROUP;
     while position < image.len() as u64 {
         let bytes = bytes_from(&image, position);
@@ -111,19 +135,18 @@ pub(crate) fn rebuild(segment: &Segment, key: RangeKey, run: (Offset, Offset)) -
             let (Some(end), Ok(position)) = (head.end_offset(), u32::try_from(place)) else {
                 break;
             };
-            let next = entries.last().map_or(run.0, |entry| entry.end);
-            if head.key == key && !head.is_mark() && head.base_offset >= next && end <= run.1 {
-                let (base, max_timestamp) = (head.base_offset, head.max_timestamp);
-                entries.push(IndexEntry {
-                    base,
+            if !head.is_mark() {
+                let entry = IndexEntry {
+                    base: head.base_offset,
                     end,
-                    max_timestamp,
+                    max_timestamp: head.max_timestamp,
                     position,
                     length: record.batch_len,
-                });
+                };
+                visit(head, entry);
             }
         }
         position += block_up(u64::from(header.length));
     }
-    Ok(entries)
+    Ok(())
 }

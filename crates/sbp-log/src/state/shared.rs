@@ -110,8 +110,11 @@ pub(crate) struct LiveSegment {
     pub(crate) last: GroupMark,
     /// The position of the next group or the footer.
     pub(crate) end: u64,
-    /// The ranges that have a run in it.
+    /// The ranges that have entries in it, perhaps more than once.
     pub(crate) keys: Vec<RangeKey>,
+    /// Of a segment without a footer: the batches in it, also those that were released or lie behind their range's end,
+    /// and so are not in the index.
+    pub(crate) batches: usize,
     /// Its place in the order of contents of all files: its number, and for a compacted file the largest one of the
     /// files it replaced.
     pub(crate) order: u64,
@@ -133,6 +136,7 @@ impl LiveSegment {
             last,
             end,
             keys: Vec::new(),
+            batches: 0,
             sealed: false,
             damaged: false,
             left_alone: false,

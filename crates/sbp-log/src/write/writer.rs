@@ -278,6 +278,8 @@ impl<T: Send + 'static> Writer<T> {
     fn publish(&mut self, group: &mut EncodedGroup<T>) {
         let mut evicted = Vec::new();
         let mut out_of_order = None;
+        let batches = group.records.iter().filter(|(record, _)| !record.head.is_mark());
+        let batches = batches.count();
         {
             let mut state = self.shared.state.write();
             let state = &mut *state;
@@ -285,6 +287,7 @@ impl<T: Send + 'static> Writer<T> {
             let live = state.segments.entry(group.mark.segment).or_insert_with(new);
             live.last = group.mark;
             live.end = group.end();
+            live.batches += batches;
             let hot = group.take_hot();
             for (record, position) in &group.records {
                 match state.index.add(record, group.mark.segment, *position) {
@@ -295,7 +298,8 @@ impl<T: Send + 'static> Writer<T> {
                         let bytes = || hot.bytes_of(record, *position);
                         state.folds.store(&mut state.writers, &record.head, added.end, bytes);
                     }
-                    Ok(None) => {}
+                    // It lies behind the range's end, and is in the file all the same.
+                    Ok(None) => live.keys.push(record.head.key),
                     Err(overlap) => out_of_order = Some(overlap),
                 }
             }
@@ -307,8 +311,7 @@ impl<T: Send + 'static> Writer<T> {
         assert!(out_of_order.is_none(), "the log's order was broken: {out_of_order:?}");
         let counters = &self.shared.counters;
         count(&counters.groups, 1);
-        let batches = group.records.iter().filter(|(record, _)| !record.head.is_mark());
-        count(&counters.batches, batches.count() as u64);
+        count(&counters.batches, batches as u64);
         count(&counters.batch_bytes, group.bytes);
         count(&counters.written_bytes, group.disk_len());
         count(&counters.copied_bytes, std::mem::take(&mut self.builder.copied));

@@ -9,6 +9,7 @@ mod compaction;
 mod damage;
 mod delays;
 mod failures;
+mod footers;
 mod full_disk;
 mod growth;
 mod marks;

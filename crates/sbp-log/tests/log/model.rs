@@ -23,6 +23,7 @@ enum Op {
         from: i64,
         time: i64,
     },
+    /// All but the newest batches.
     Release {
         stream: i64,
         keep: usize,
@@ -146,12 +147,16 @@ impl World {
 
     fn release(&mut self, stream: i64, keep: usize) {
         let Some(batches) = self.model.get(&stream) else { return };
-        let Some((below, _)) = batches.iter().rev().nth(keep) else {
-            return;
+        let below = match keep {
+            0 => self.end(stream),
+            _ => match batches.keys().rev().nth(keep - 1) {
+                Some(below) => *below,
+                None => return,
+            },
         };
         let released = self.released.entry(stream).or_default();
-        *released = (*released).max(*below);
-        self.opened.as_ref().unwrap().0.release(key(stream), Offset(*below));
+        *released = (*released).max(below);
+        self.opened.as_ref().unwrap().0.release(key(stream), Offset(below));
     }
 
     /// Everything acknowledged and not released is served; nothing else is.
@@ -187,10 +192,15 @@ impl World {
             Op::Checkpoint => self.opened.as_ref().unwrap().0.checkpoint().unwrap(),
             Op::Reclaim => drop(self.opened.as_ref().unwrap().0.reclaim().unwrap()),
             Op::Shutdown => {
-                self.opened.take().unwrap().0.shutdown().unwrap();
+                let (log, ..) = self.opened.take().unwrap();
+                let before = served(&log);
+                log.shutdown().unwrap();
                 self.fs = self.fs.power_cut(Survival::Nothing);
                 self.reopen();
-                assert!(self.opened.as_ref().unwrap().1.clean);
+                let (log, recovered, _) = self.opened.as_ref().unwrap();
+                assert!(recovered.clean);
+                // Upkeep may have given up more of what is released meanwhile.
+                assert!(served(log).keys().all(|place| before.contains_key(place)));
             }
             Op::PowerCut(seed) => {
                 self.fs.power_off();

@@ -251,6 +251,9 @@ impl RangeState {
             }
         }
         self.release(item.released);
+        if let Some(run) = self.runs.first_mut().filter(|_| item.first <= item.released) {
+            run.begin_at(item.first);
+        }
     }
 
     /// The range ends at `end`: what lies behind it is dropped, now and when it is added later.
@@ -349,6 +352,20 @@ impl Run {
         self.end = entry.end;
         self.bytes += u64::from(entry.length);
         self.max_timestamp = self.max_timestamp.max(entry.max_timestamp);
+    }
+
+    /// Leaves out the batches before `first`, where one begins: they were released before those behind them came.
+    fn begin_at(&mut self, first: Offset) {
+        if first <= self.first || self.end <= first {
+            return;
+        }
+        let left = self.bytes_from(first);
+        if let Entries::Resident(entries) = &mut self.entries {
+            let gone = self.bytes - left;
+            entries.retain(|resident| resident.entry.base >= first);
+            entries.iter_mut().for_each(|resident| resident.before -= gone);
+        }
+        (self.first, self.bytes) = (first, left);
     }
 
     /// Leaves out the batches from `end` on, where one begins.
