@@ -8,10 +8,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use sbp_locks::{Condvar, Mutex};
 use sbp_log::{
-    EntryHead, FileSystem, GroupObserver, Helpers, Log, LogConfig, LogEntry, LogError, OpenError, OpenMode, Recovered,
+    EntryHead, EntryKind, FileSystem, GroupObserver, Helpers, Log, LogConfig, LogEntry, LogError, OpenError, OpenMode,
+    Recovered,
 };
 use sbp_sim::{ManualClock, SimFileSystem, Survival};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
 
 /// Where the log is.
 const DIRECTORY: &str = "/log";
@@ -25,15 +26,62 @@ const RECORD_HEAD: usize = 96;
 /// The files of a directory by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Directories to begin with: (properly shut down, cut off by a power cut).
-pub(crate) static IMAGES: LazyLock<[Files; 2]> = LazyLock::new(|| {
+/// Directories to begin with: properly shut down, and cut off by a power cut; then the same with ranges that other servers
+/// have copies of, fences, states of writers and an end that was told.
+pub(crate) static IMAGES: LazyLock<[Files; 4]> = LazyLock::new(|| {
+    let [shut_down, cut] = images(|_, _| {});
+    let [shared_shut_down, shared_cut] = images(share);
+    [shut_down, cut, shared_shut_down, shared_cut]
+});
+
+fn images(more: impl Fn(&Log<()>, &Ended)) -> [Files; 2] {
     let fs = SimFileSystem::new();
     let (log, _, ended) = open(&fs).expect("an empty directory");
     fill(&log, &ended);
+    more(&log, &ended);
     let cut = fs.power_cut(Survival::Nothing);
     log.shutdown().expect("room on the disk");
     [take(&fs), take(&cut)]
-});
+}
+
+/// A range with fences that ends before its last entries, and the one behind it with a batch that waits.
+fn share(log: &Log<()>, ended: &Ended) {
+    let stream = StreamId(2);
+    let key = |range| RangeKey {
+        stream,
+        range: RangeIndex(range),
+    };
+    let mut stored = 24;
+    let mut add = |entry: LogEntry<()>, kind| {
+        let head = EntryHead {
+            kind,
+            shared: true,
+            ..entry.head
+        };
+        log.append(vec![LogEntry { head, ..entry }]).expect("room on the disk");
+        stored += 1;
+        ended.wait(stored);
+    };
+    for number in 0..4 {
+        add(entry(key(1), Offset(10 + number), 1, vec![9; 300]), EntryKind::Batch);
+        let mut fence = entry(key(1), Offset(11 + number), 0, Vec::new());
+        fence.head.writer_epoch = number;
+        add(fence, EntryKind::Fence);
+        log.confirm(key(1), Position::start(Offset(12)));
+        if number == 2 {
+            log.checkpoint().expect("room on the disk");
+        }
+    }
+    let end = Position::start(Offset(13));
+    log.end_range(key(1), end);
+    for part in log.writers_of(stream) {
+        let mut state = entry(key(2), end.offset, 0, part.to_vec());
+        (state.head.writer, state.head.base_sequence) = (WriterId::NONE, 0);
+        add(state, EntryKind::Writers { part: 0, parts: 1 });
+    }
+    add(entry(key(2), end.offset, 3, vec![5; 300]), EntryKind::Batch);
+    log.confirm(key(2), Position { marks: 1, ..end });
+}
 
 /// Counts appends that have ended.
 #[derive(Debug, Default)]

@@ -3,18 +3,23 @@
 use arbitrary::{Result, Unstructured};
 use sbp_log::Log;
 use sbp_sim::SimFileSystem;
-use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
+use sbp_types::{Offset, Position, RangeIndex, RangeKey, StreamId};
 
 use crate::disk::{self, Files, IMAGES};
 
 /// More edits than this only take time.
 const MAX_EDITS: usize = 24;
 
-/// The first byte chooses a directory; the rest are edits of its files.
+/// The first byte chooses a directory; the rest are edits of its files. The same bytes are also what a peer says of its
+/// writers.
 pub fn run(data: &[u8]) {
+    if let Some(writers) = sbp_log::writers_in(StreamId(1), data) {
+        assert!(writers.iter().all(|(_, state)| state.window.len() <= 64));
+    }
     let mut script = Unstructured::new(data);
     let Ok(image) = script.arbitrary::<u8>() else { return };
-    let mut files = IMAGES[usize::from(image & 1)].clone();
+    let is_shared = usize::from(image >> 7);
+    let mut files = IMAGES[2 * is_shared + usize::from(image & 1)].clone();
     let mut forged = false;
     for _ in 0..MAX_EDITS {
         if script.is_empty() {
@@ -98,6 +103,7 @@ fn is_served(fs: &SimFileSystem, taken: Taken) -> bool {
     for (key, end) in &recovered.ranges {
         assert!(end.first_offset <= end.next_offset, "{key:?} ends before it begins");
         read_all(&log, *key, end.first_offset, end.next_offset, taken);
+        read_entries(&log, *key, end.first_offset, taken);
         let _ = log.stored_bytes(*key);
     }
     for (key, writer) in &recovered.writers {
@@ -141,12 +147,31 @@ fn read_all(log: &Log<()>, key: RangeKey, first: Offset, end: Offset, taken: Tak
     }
 }
 
+/// Reads all entries of a range, marks included, as far as they can be read: each continues the one before.
+fn read_entries(log: &Log<()>, key: RangeKey, first: Offset, taken: Taken) {
+    let mut at = Position::start(first);
+    while let Ok(entries) = log.entries(key, at, 4 << 10) {
+        let Some(last) = entries.last() else { return };
+        let next = last.end();
+        assert!(
+            next > at || taken == Taken::AsItIs,
+            "{key:?}: reading stands still at {at}"
+        );
+        if next <= at {
+            return;
+        }
+        let follows = entries.windows(2).all(|pair| pair[0].end() == pair[1].position);
+        assert!(follows || taken == Taken::AsItIs, "{key:?}: a gap behind {at}");
+        at = next;
+    }
+}
+
 /// Each kind of edit, on each kind of file, with and without right checksums.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
-    let mut seeds = vec![vec![0], vec![1]];
+    let mut seeds = vec![vec![0], vec![1], vec![0x80], vec![0x81]];
     let mut place: u16 = 3;
-    for image in 0_u8..2 {
+    for image in [0_u8, 1, 0x80, 0x81] {
         for which in 0_u8..8 {
             for what in [0, 3, 4, 5, 6, 7, 0x80, 0x83, 0x84, 0x85, 0x86] {
                 place = place.wrapping_mul(31).wrapping_add(17) % 12_288;

@@ -223,7 +223,12 @@ impl Checkpoint {
                     }
                 }
                 // A section that is not understood cannot be skipped, because its state would be lost.
-                _ => return Err(Unreadable::Newer(version.max(super::FORMAT_VERSION + 1))),
+                _ => {
+                    return Err(Unreadable::Newer {
+                        found: version.max(super::FORMAT_VERSION + 1),
+                        supported: super::FORMAT_VERSION,
+                    });
+                }
             }
         }
         Ok(checkpoint)

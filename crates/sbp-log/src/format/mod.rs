@@ -86,8 +86,13 @@ pub(crate) fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
 pub(crate) enum Unreadable {
     /// It is cut off, damaged, or not of the expected kind.
     Bad(&'static str),
-    /// It was written by a newer release, with this version.
-    Newer(u32),
+    /// It was written by a newer release.
+    Newer {
+        /// The version it has.
+        found: u32,
+        /// The newest version of such a structure that this release knows.
+        supported: u32,
+    },
 }
 
 impl Unreadable {
@@ -95,7 +100,7 @@ impl Unreadable {
     pub(crate) fn what(&self) -> &'static str {
         match self {
             Self::Bad(what) => what,
-            Self::Newer(_) => "its version is unknown and its checksum is wrong",
+            Self::Newer { .. } => "its version is unknown and its checksum is wrong",
         }
     }
 }
@@ -124,7 +129,10 @@ pub(crate) fn open_envelope_of<'a>(
     let version = fields.try_get_u32_le()?;
     if version > newest {
         // Checked before the checksum, which a newer release may keep elsewhere.
-        return Err(Unreadable::Newer(version));
+        return Err(Unreadable::Newer {
+            found: version,
+            supported: newest,
+        });
     }
     let Some((fields, sum)) = fields.split_last_chunk::<4>() else {
         return Err(Unreadable::Bad("too short"));

@@ -171,7 +171,10 @@ fn a_newer_version_is_told_whatever_else_it_holds() {
     let mut bytes = Superblock::default().encode();
     bytes[8] = 4;
     bytes.truncate(20);
-    assert_eq!(Superblock::parse(&bytes), Err(Unreadable::Newer(4)));
+    assert_eq!(
+        Superblock::parse(&bytes),
+        Err(Unreadable::Newer { found: 4, supported: 3 })
+    );
     bytes[0] = b'X';
     assert!(matches!(Superblock::parse(&bytes), Err(Unreadable::Bad(_))));
 }

@@ -183,10 +183,10 @@ pub(crate) fn corrupt(path: impl Into<PathBuf>, what: impl Into<String>) -> Open
 pub(crate) fn unreadable(path: &Path, why: Unreadable) -> OpenError {
     match why {
         Unreadable::Bad(what) => corrupt(path, what),
-        Unreadable::Newer(found) => OpenError::NewerFormat {
+        Unreadable::Newer { found, supported } => OpenError::NewerFormat {
             path: path.to_owned(),
             found,
-            supported: crate::format::FORMAT_VERSION,
+            supported,
         },
     }
 }

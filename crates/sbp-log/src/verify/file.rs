@@ -78,7 +78,7 @@ impl Checked {
     ) -> Result<Self, OpenError> {
         let header = match SegmentHeader::parse(bytes) {
             Ok(header) => Ok(header),
-            Err(newer @ Unreadable::Newer(_)) if bytes.get(..SegmentHeader::LEN).is_some_and(is_sealed) => {
+            Err(newer @ Unreadable::Newer { .. }) if bytes.get(..SegmentHeader::LEN).is_some_and(is_sealed) => {
                 return Err(unreadable(&path, newer));
             }
             Err(why) => Err(why.what()),

@@ -186,7 +186,7 @@ impl<'fs> Verification<'fs> {
             };
             match why {
                 None => {}
-                Some(newer @ Unreadable::Newer(_)) if is_sealed(&bytes) => return Err(unreadable(&path, newer)),
+                Some(newer @ Unreadable::Newer { .. }) if is_sealed(&bytes) => return Err(unreadable(&path, newer)),
                 Some(why) => verified
                     .faults
                     .push(Fault::of_file(path, bytes.len() as u64, why.what())),

@@ -349,7 +349,7 @@ fn a_newer_format_is_refused_by_name() {
     let refused = open(&fs, &config);
     let Err(
         error @ OpenError::NewerFormat {
-            found: 9, supported: 1, ..
+            found: 9, supported: 3, ..
         },
     ) = refused
     else {
@@ -357,7 +357,7 @@ fn a_newer_format_is_refused_by_name() {
     };
     assert_eq!(
         error.to_string(),
-        "/log/superblock has format version 9; this release reads up to 1"
+        "/log/superblock has format version 9; this release reads up to 3"
     );
 }
 

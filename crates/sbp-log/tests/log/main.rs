@@ -17,5 +17,6 @@ mod model;
 mod power_loss;
 mod retention;
 mod shared;
+mod shared_model;
 mod verify;
 mod writers;

@@ -475,3 +475,133 @@ fn a_damaged_mark_is_named_and_costs_no_offset() {
     let found = verify(&fs, &config);
     assert_eq!((found.faults.len(), found.batches), (1, 6), "{found:?}");
 }
+
+fn word(bytes: &[u8], at: usize) -> usize {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// Makes of a segment what a release wrote that did not number fences: zeros where the numbers are, and checksums to that.
+fn without_numbers(bytes: &mut [u8]) {
+    let mask = crc(&bytes[24..32]);
+    let (mut group, mut previous) = (4_096, 0);
+    while bytes[group..].starts_with(b"SBPG") {
+        let (length, records) = (word(bytes, group + 24), word(bytes, group + 32));
+        let mut at = group + 64;
+        for _ in 0..records {
+            if bytes[at + 32..at + 40] == [0; 8] {
+                bytes[at + 48..at + 56].fill(0);
+                let sum = crc(&bytes[at..at + 92]) ^ mask;
+                put(bytes, at + 92, sum);
+            }
+            at += 96 + word(bytes, at).next_multiple_of(16);
+        }
+        put(bytes, group + 28, previous);
+        let summed = [&bytes[group + 64..group + length], &bytes[group..group + 56]].concat();
+        previous = crc(&summed);
+        put(bytes, group + 56, previous);
+        let own = crc(&bytes[group..group + 60]);
+        put(bytes, group + 60, own);
+        group += length.next_multiple_of(4_096);
+    }
+}
+
+fn set_version(bytes: &mut [u8], version: u32) {
+    put(bytes, 8, version);
+    let (body, sum) = bytes.split_last_chunk_mut::<4>().unwrap();
+    *sum = crc(body).to_le_bytes();
+}
+
+fn version(fs: &SimFileSystem, config: &LogConfig) -> usize {
+    word(&fs.contents(&config.directory.join("superblock")).unwrap(), 8)
+}
+
+#[test]
+fn a_directory_gets_its_version_from_the_first_entry_that_needs_it() {
+    let config = small_config();
+    let fs = SimFileSystem::new();
+    let opened = open(&fs, &config).unwrap();
+    let mut growing = Growing::new(range(1, 0), 0);
+    growing.batch(&opened, 3, 500);
+    opened.0.checkpoint().unwrap();
+    assert_eq!(version(&fs, &config), 1);
+    for batch in crate::common::served(&opened.0).values() {
+        assert_eq!(batch.0, 3);
+    }
+    growing.fence(&opened, 1);
+    assert_eq!(version(&fs, &config), 3);
+
+    // An entry of a range with copies elsewhere is one, and so is a state of writers; the version is durable before it.
+    for kind in [EntryKind::Batch, EntryKind::Writers { part: 0, parts: 1 }] {
+        let fs = SimFileSystem::new();
+        let opened = open(&fs, &config).unwrap();
+        let mut growing = Growing::new(range(1, 0), 0);
+        let is_batch = kind == EntryKind::Batch;
+        let head = EntryHead {
+            shared: is_batch,
+            count: i64::from(is_batch),
+            ..growing.head(kind)
+        };
+        growing.add(&opened, head, Bytes::from_static(&[1, 0, 0, 0]));
+        growing.check(&opened.0);
+        let trace = fs.trace();
+        let renamed = trace
+            .iter()
+            .rposition(|line| line.contains("Rename superblock"))
+            .unwrap();
+        let written = trace
+            .iter()
+            .rposition(|line| line.contains("Write segment-0000000000000001"))
+            .unwrap();
+        assert!(renamed < written, "{trace:#?}");
+        assert_eq!(version(&fs.power_cut(Survival::Nothing), &config), 3);
+    }
+}
+
+#[test]
+fn fences_without_numbers_are_counted_as_they_are_replayed() {
+    let config = LogConfig {
+        segment_bytes: 256 << 10,
+        first_segment_bytes: 256 << 10,
+        ..small_config()
+    };
+    let fs = SimFileSystem::new();
+    let opened = open(&fs, &config).unwrap();
+    let mut growing = Growing::new(range(1, 0), 0);
+    for _ in 0..2 {
+        fill(&mut growing, &opened, 300);
+    }
+    fs.power_off();
+    drop(opened);
+    let fs = fs.power_cut(Survival::Everything);
+    fs.damage(&config.directory.join("segment-0000000000000001"), |bytes| {
+        without_numbers(bytes)
+    })
+    .unwrap();
+    fs.damage(&config.directory.join("superblock"), |bytes| set_version(bytes, 2))
+        .unwrap();
+    let found = verify(&fs, &config);
+    assert_eq!((found.faults, found.batches), (Vec::new(), 14));
+
+    let (mut fs, mut opened) = reopen(&fs, &config);
+    growing.check(&opened.0);
+    growing.batch(&opened, 1, 100);
+    opened.0.checkpoint().unwrap();
+    assert_eq!(version(&fs, &config), 2, "a batch needs nothing new");
+    growing.fence(&opened, 9);
+    assert_eq!(version(&fs, &config), 3);
+    for _ in 0..2 {
+        growing.check(&opened.0);
+        fs.power_off();
+        (fs, opened) = reopen(&fs, &config);
+    }
+    growing.check(&opened.0);
+    assert_eq!(opened.1.writers[0].1.epoch, 9);
+}

@@ -19,7 +19,7 @@ fn writer(low: u64) -> WriterId {
     WriterId { high: 9, low }
 }
 
-type Writers = BTreeMap<WriterKey, WriterState>;
+pub(crate) type Writers = BTreeMap<WriterKey, WriterState>;
 
 /// What the log knows of the writers of a stream.
 fn known(log: &Log<u64>, stream: StreamId) -> Writers {
@@ -48,23 +48,23 @@ fn parts(log: &Log<u64>, stream: StreamId, count: usize) -> Vec<Bytes> {
 }
 
 #[derive(Clone, Debug)]
-struct Sent {
-    end: Position,
-    head: EntryHead,
+pub(crate) struct Sent {
+    pub(crate) end: Position,
+    pub(crate) head: EntryHead,
     bytes: Bytes,
     number: u64,
 }
 
 /// What was handed to the log, what it promised, and what it was told.
 #[derive(Clone, Debug, Default)]
-struct History {
-    ranges: BTreeMap<RangeKey, Vec<Sent>>,
-    acknowledged: u64,
-    confirmed: BTreeMap<RangeKey, Position>,
+pub(crate) struct History {
+    pub(crate) ranges: BTreeMap<RangeKey, Vec<Sent>>,
+    pub(crate) acknowledged: u64,
+    pub(crate) confirmed: BTreeMap<RangeKey, Position>,
     ended: BTreeMap<RangeKey, Position>,
     sequences: BTreeMap<WriterId, i64>,
     epochs: BTreeMap<WriterId, i64>,
-    numbers: u64,
+    pub(crate) numbers: u64,
 }
 
 impl History {
@@ -110,7 +110,7 @@ impl History {
         true
     }
 
-    fn batch(&mut self, log: &Log<u64>, key: RangeKey, by: u64, length: usize, shared: bool) -> bool {
+    pub(crate) fn batch(&mut self, log: &Log<u64>, key: RangeKey, by: u64, length: usize, shared: bool) -> bool {
         let sequence = self.sequences.entry(writer(by)).or_default();
         let head = EntryHead {
             key,
@@ -127,7 +127,7 @@ impl History {
         self.send(log, head, bytes)
     }
 
-    fn fence(&mut self, log: &Log<u64>, key: RangeKey, by: u64, epoch: i64) -> bool {
+    pub(crate) fn fence(&mut self, log: &Log<u64>, key: RangeKey, by: u64, epoch: i64) -> bool {
         self.epochs.insert(writer(by), epoch);
         let head = EntryHead {
             key,
@@ -143,7 +143,7 @@ impl History {
     }
 
     /// Begins a range with what the log knows of the writers.
-    fn begin(&mut self, log: &Log<u64>, key: RangeKey, start: i64, count: usize, shared: bool) -> bool {
+    pub(crate) fn begin(&mut self, log: &Log<u64>, key: RangeKey, start: i64, count: usize, shared: bool) -> bool {
         let parts = parts(log, key.stream, count);
         let number = u16::try_from(count).unwrap();
         (0..number).zip(parts).all(|(part, bytes)| {
@@ -159,7 +159,7 @@ impl History {
     }
 
     /// Everything that was sent is confirmed, but for so many entries of the range.
-    fn confirm(&mut self, log: &Log<u64>, key: RangeKey, but: usize) {
+    pub(crate) fn confirm(&mut self, log: &Log<u64>, key: RangeKey, but: usize) {
         let sent = self.ranges.get(&key).map_or(&[][..], Vec::as_slice);
         let Some(last) = sent.len().checked_sub(but + 1).and_then(|last| sent.get(last)) else {
             return;
@@ -169,14 +169,24 @@ impl History {
         log.confirm(key, *told);
     }
 
-    fn end_range(&mut self, log: &Log<u64>, key: RangeKey, end: Position) {
+    pub(crate) fn end_range(&mut self, log: &Log<u64>, key: RangeKey, end: Position) {
         self.ended.insert(key, end);
         self.confirmed.insert(key, end);
         log.end_range(key, end);
     }
 
+    /// The writers go on from what is known of them.
+    pub(crate) fn resume(&mut self, known: &Writers) {
+        self.sequences.retain(|writer, _| *writer == crate::shared::writer(9));
+        self.epochs.clear();
+        for (key, state) in known {
+            self.sequences.insert(key.writer, state.next_sequence);
+            self.epochs.insert(key.writer, state.epoch);
+        }
+    }
+
     /// What is to be known of the writers of a stream by what was said to be confirmed.
-    fn expected(&self, log: &Log<u64>, stream: StreamId) -> Writers {
+    pub(crate) fn expected(&self, log: &Log<u64>, stream: StreamId) -> Writers {
         let mut writers = Writers::new();
         let mut parts: Vec<Bytes> = Vec::new();
         for (key, sent) in self.ranges.iter().filter(|(key, _)| key.stream == stream) {
@@ -207,7 +217,7 @@ impl History {
     }
 
     /// What is wrong with a log that came back, in words.
-    fn complaint(&self, log: &Log<u64>, streams: &[StreamId]) -> Option<String> {
+    pub(crate) fn complaint(&self, log: &Log<u64>, streams: &[StreamId]) -> Option<String> {
         for (key, sent) in &self.ranges {
             let beginning = sent[0].head.base_offset;
             let found = read_from(log, *key, Position::start(beginning));
