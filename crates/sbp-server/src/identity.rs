@@ -3,6 +3,10 @@
 use sbp_messages::RangeServer as RangeServerName;
 use sbp_types::ServerId;
 
+/// Whether a range server of this version replicates ranges. It then says so in HEARTBEAT, and gets ranges that are to
+/// have several replicas.
+pub(crate) const SPEAKS_REPLICATION: bool = false;
+
 /// The id and address of this server.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {

@@ -3,7 +3,7 @@
 use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, Status, features};
 use sbp_session::Limits;
 
-use crate::identity::Identity;
+use crate::identity::{Identity, SPEAKS_REPLICATION};
 
 /// The revision of the protocol that this server speaks.
 const REVISION: i32 = 1;
@@ -33,6 +33,9 @@ impl Offer {
         if let Some(server) = identity.range_server() {
             offered.push(Feature::new(features::DURABILITY, durability));
             offered.push(Feature::new(features::SERVER_ID, server.server_id.to_string()));
+            if SPEAKS_REPLICATION {
+                offered.push(Feature::new(features::REPLICATION, "1"));
+            }
         }
         Self {
             features: offered,

@@ -85,11 +85,13 @@ impl OpenedRoles {
     pub(crate) fn open(context: &StartContext<'_>, parts: &StorageParts, log: LogConfig) -> Result<Self, StartError> {
         match &context.config.roles {
             Roles::Both => {
+                let others = context.remote_servers();
                 let Storage {
                     server_id,
                     placement,
                     ranges,
-                } = storage::open(parts, log, context.remote_servers())?;
+                } = storage::open(parts, log, Arc::clone(&others) as _)?;
+                others.addresses.note(server_id, context.advertise);
                 ranges.set_max_pending(context.config.max_pending_bytes);
                 Ok(Self {
                     server_id: Some(server_id),

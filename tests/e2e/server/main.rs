@@ -17,6 +17,7 @@ mod places;
 mod quotas;
 mod ranges;
 mod refuse;
+mod replicas;
 mod retention;
 mod roles;
 mod scrub;

@@ -17,7 +17,7 @@ use sbp_frame::{Flags, Frame, FrameHead, OpCode};
 use sbp_messages::{
     ClientRole, CreateStreamsRequest, CreateStreamsResponse, DescribePlacementDriverClusterRequest,
     DescribePlacementDriverClusterResponse, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse,
-    DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse, Encoder, ErrorCode, FetchResponse,
+    DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse, Encoder, ErrorCode, Feature, FetchResponse,
     HeartbeatRequest, HeartbeatResponse, IdAllocationRequest, IdAllocationResponse, ListRangesRequest,
     ListRangesResponse, ListRangesResult, Message, PlacementDriverCluster, PlacementDriverNode, Range, RangeId,
     RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest, SealRangesResponse,
@@ -28,14 +28,14 @@ use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
 
 /// What the scripted server knows and has seen.
 #[derive(Default)]
-struct Known {
-    streams: BTreeMap<StreamId, Vec<Range>>,
-    greetings: Vec<HeartbeatRequest>,
-    reports: Vec<ReportMetricsRequest>,
-    synced: Vec<StreamRanges>,
-    calls: Vec<OpCode>,
+pub(super) struct Known {
+    pub(super) streams: BTreeMap<StreamId, Vec<Range>>,
+    pub(super) greetings: Vec<HeartbeatRequest>,
+    pub(super) reports: Vec<ReportMetricsRequest>,
+    pub(super) synced: Vec<StreamRanges>,
+    pub(super) calls: Vec<OpCode>,
     /// Requests are read and not answered.
-    silent: bool,
+    pub(super) silent: bool,
     /// The same of one kind of request alone.
     silent_about: Option<OpCode>,
     /// The addresses of the placement drivers, where there are several.
@@ -45,16 +45,16 @@ struct Known {
 }
 
 /// A server that answers as it is told, on threads that live as long as the test.
-struct Scripted {
-    address: String,
+pub(super) struct Scripted {
+    pub(super) address: String,
     known: Arc<(Mutex<Known>, Condvar)>,
 }
 
 /// The number that it gives out.
-const GIVEN: ServerId = ServerId(7);
+pub(super) const GIVEN: ServerId = ServerId(7);
 
 impl Scripted {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let known = Arc::new((Mutex::default(), Condvar::new()));
@@ -68,12 +68,12 @@ impl Scripted {
         Self { address, known }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Known)) {
+    pub(super) fn change(&self, change: impl FnOnce(&mut Known)) {
         change(&mut self.known.0.lock().unwrap());
     }
 
     /// Waits until something was seen.
-    fn wait<T>(&self, what: &str, look: impl Fn(&Known) -> Option<T>) -> T {
+    pub(super) fn wait<T>(&self, what: &str, look: impl Fn(&Known) -> Option<T>) -> T {
         let deadline = Instant::now() + PATIENCE;
         let (known, changed) = &*self.known;
         let mut known = known.lock().unwrap();
@@ -264,7 +264,7 @@ fn range(stream: StreamId, index: i32, start: i64, server: ServerId) -> Range {
     }
 }
 
-fn range_server(directory: &Path, scripted: &Scripted) -> Server {
+pub(super) fn range_server(directory: &Path, scripted: &Scripted) -> Server {
     Server::start(ServerConfig {
         roles: Roles::RangeServer {
             placement_driver: vec![scripted.address.clone()],
@@ -484,7 +484,12 @@ fn on_the_word_of_another_placement_driver_nothing_is_deleted() {
 }
 
 /// A placement driver that a scripted range server has registered with, over the connection that is returned.
-fn register(driver: &Server, scripted: &Scripted) -> (Peer, RangeServer) {
+pub(super) fn register(driver: &Server, scripted: &Scripted) -> (Peer, RangeServer) {
+    register_with(driver, scripted, &[])
+}
+
+/// The same, with what it says that it can do.
+pub(super) fn register_with(driver: &Server, scripted: &Scripted, can: &[&str]) -> (Peer, RangeServer) {
     let mut peer = Peer::connect(driver);
     let request = IdAllocationRequest {
         host: "here".to_owned(),
@@ -499,6 +504,7 @@ fn register(driver: &Server, scripted: &Scripted) -> (Peer, RangeServer) {
     let greeting = HeartbeatRequest {
         client_role: ClientRole::RANGE_SERVER,
         range_server: Some(me.clone()),
+        features: can.iter().map(|name| Feature::new(name, "1")).collect(),
         ..Default::default()
     };
     let _: (HeartbeatResponse, _) = peer.call(&greeting, b"");
@@ -538,7 +544,7 @@ fn create_named(peer: &mut Peer, name: &str) -> Result<Range, ErrorCode> {
     }
 }
 
-fn placement_driver(directory: &Path) -> Server {
+pub(super) fn placement_driver(directory: &Path) -> Server {
     Server::start(ServerConfig {
         roles: Roles::PlacementDriver,
         ..config(Some(directory))

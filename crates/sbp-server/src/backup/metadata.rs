@@ -79,7 +79,7 @@ mod tests {
 
     use super::read_in_use;
     use crate::meta::{MetadataChange, MetadataStore, RedbStore};
-    use crate::range::HeldRange;
+    use crate::range::{HeldRange, ReplicaSet};
 
     /// Enough for a file of some MiB.
     const RANGES: i32 = 30_000;
@@ -98,6 +98,7 @@ mod tests {
                 epoch: Epoch(2),
                 start: Offset(0),
                 end: None,
+                set: ReplicaSet::alone(),
             })
         };
         store.commit(&(0..RANGES).map(held).collect::<Vec<_>>()).unwrap();

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use sbp_frame::CallId;
 use sbp_messages::{
-    ClientRole, DescribePlacementDriverClusterResponse, HeartbeatRequest, PlacementDriverCluster, PlacementDriverNode,
-    RangeServer, ReportMetricsRequest, ReportMetricsResponse, Status, check_address, features,
+    ClientRole, DescribePlacementDriverClusterResponse, ErrorCode, HeartbeatRequest, PlacementDriverCluster,
+    PlacementDriverNode, RangeServer, ReportMetricsRequest, ReportMetricsResponse, ServerState, Status, check_address,
+    features,
 };
 use sbp_types::ServerId;
 
@@ -31,7 +32,8 @@ pub(super) fn handle_presence(
         (Some(_), Some(server)) if server.advertise_addr.is_empty() && sends_entries(request) => Ok(None),
         (Some(placement), Some(server)) if request.client_role == ClientRole::RANGE_SERVER => {
             check_advertised(node, &server.advertise_addr)?;
-            Ok(note_presence(node, placement, connection, server))
+            let replicates = features::find(&request.features, features::REPLICATION).is_some();
+            Ok(note_presence(node, placement, connection, server, replicates))
         }
         _ => Ok(None),
     }
@@ -55,7 +57,13 @@ fn check_advertised(node: &Node, address: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn note_presence(node: &Node, placement: &PlacementDriver, connection: i64, server: &RangeServer) -> Option<ServerId> {
+fn note_presence(
+    node: &Node,
+    placement: &PlacementDriver,
+    connection: i64,
+    server: &RangeServer,
+    replicates: bool,
+) -> Option<ServerId> {
     let id = server.server_id;
     if !was_given(placement, id) || node.identity.server_id == Some(id) {
         tracing::warn!(server = %id, connection, "a range server claims an id that it cannot have");
@@ -79,7 +87,7 @@ fn note_presence(node: &Node, placement: &PlacementDriver, connection: i64, serv
             request: Request::RegisterServer(record),
         });
     }
-    placement.heard(id, connection);
+    placement.heard(id, connection, replicates);
     Some(id)
 }
 
@@ -92,6 +100,10 @@ fn was_given(placement: &PlacementDriver, id: ServerId) -> bool {
 pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMetricsRequest) -> Result<(), Refusal> {
     let placement = turn.node.placement()?;
     let status = match &request.range_server {
+        Some(_) if request.wanted != ServerState::UNSPECIFIED => {
+            let message = "this version of the server does not move ranges away from a range server";
+            Status::error(ErrorCode::UNSUPPORTED_OPERATION, message)
+        }
         Some(server) if was_given(placement, server.server_id) => {
             placement.report(server.server_id, ServerLoad::from(&request));
             Status::success()
@@ -109,7 +121,8 @@ pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMe
 
 /// Answers DESCRIBE_PD_CLUSTER: this placement driver is the only one of its cluster.
 pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Refusal> {
-    turn.node.placement()?;
+    let placement = turn.node.placement()?;
+    let range_servers = placement.range_server_statuses(turn.node.identity.range_server());
     let myself = PlacementDriverNode {
         name: "placement-driver".to_owned(),
         advertise_addr: turn.node.identity.advertise.clone(),
@@ -119,6 +132,7 @@ pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Re
         status: Status::success(),
         cluster: Some(PlacementDriverCluster {
             nodes: vec![myself],
+            range_servers: Some(range_servers),
             ..PlacementDriverCluster::default()
         }),
     };

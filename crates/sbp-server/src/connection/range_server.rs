@@ -14,9 +14,9 @@ use super::fault::Fault;
 use super::handle::{Answer, ConnectionCommand, ConnectionHandle, Turn};
 use super::results::EntryResult;
 use super::streams::with_id;
-use crate::range::HeldRange;
+use crate::range::{AddressBook, HeldRange};
 use crate::refusal::{Refusal, value_and_status};
-use crate::roles::{Job, RangeRole, held_range, is_on, wire_range};
+use crate::roles::{Job, RangeRole, held_range, is_on, located, wire_range};
 
 /// Whether a range server in a process without the placement driver handles requests of this kind with
 /// [`handle_request`].
@@ -114,6 +114,7 @@ impl Later {
         let mut results = Vec::with_capacity(request.stream_ranges.len());
         for StreamRanges { stream_id, ranges } in request.stream_ranges {
             let held = if from_placement_driver {
+                self.role.locate(ranges.iter().flat_map(located));
                 let mine = ranges.iter().filter(|range| is_on(range, self.role.server_id));
                 let told = mine.map(held_range).filter(|held| held.key.stream == stream_id);
                 self.role.sync(stream_id, told.collect()).await
@@ -175,6 +176,10 @@ impl Later {
 
     fn wire(&self, held: &HeldRange) -> Range {
         let next: Option<Offset> = self.role.next_offset(held.key);
-        wire_range(held, next.unwrap_or(held.start), self.me.clone())
+        let next = next.unwrap_or(held.start);
+        match self.role.ranges.upgrade() {
+            Some(ranges) => wire_range(held, next, self.me.clone(), &ranges.addresses),
+            None => wire_range(held, next, self.me.clone(), &AddressBook::default()),
+        }
     }
 }

@@ -11,10 +11,12 @@ use sbp_messages::Stream;
 use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use crate::placement::{RangeRecord, SchemaRecord, Settings, StreamRecord};
-use crate::range::HeldRange;
+use crate::range::{HeldRange, ReplicaSet};
 
-/// The version of range records, and of stream records before identities.
+/// The version of range records, of held ranges that are on one server alone, and of stream records before identities.
 const FIRST: u8 = 1;
+/// The version of held ranges that end with the servers that hold them.
+const WITH_REPLICAS: u8 = 2;
 /// The version of stream records that end with an identity.
 const WITH_IDENTITY: u8 = 2;
 /// The version of stream records that end with an identity and with who made the stream.
@@ -123,10 +125,7 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
     let end_offset = from.option(Reader::i64)?.map(Offset);
     let replica_count = from.i8()?;
     let ack_count = from.i8()?;
-    let mut servers = Vec::new();
-    for _server in 0..from.count()? {
-        servers.push(ServerId(i32::try_from(from.i64()?).ok()?));
-    }
+    let servers = from.servers()?;
     from.end(RangeRecord {
         key,
         epoch,
@@ -140,20 +139,42 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
 
 /// The value of a held range's record; stream and index are the key.
 pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
-    let mut out = Writer::new(FIRST);
+    let set = &held.set;
+    let mut out = Writer::new(if set.is_alone() { FIRST } else { WITH_REPLICAS });
     out.i64(held.epoch.0);
     out.i64(held.start.0);
     out.option(held.end, |out, end| out.i64(end.0));
+    if !set.is_alone() {
+        out.i8(i8::try_from(set.acks()).unwrap_or(i8::MAX));
+        out.count(set.servers().len());
+        for server in set.servers() {
+            out.i64(server.0.into());
+        }
+    }
     out.0
 }
 
 /// Reads what [`encode_held`] wrote.
 pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
-    let mut from = Reader::new(bytes)?;
+    let (version, mut from) = Reader::versioned(bytes)?;
     let epoch = Epoch(from.i64()?);
     let start = Offset(from.i64()?);
     let end = from.option(Reader::i64)?.map(Offset);
-    from.end(HeldRange { key, epoch, start, end })
+    let set = match version {
+        FIRST => ReplicaSet::alone(),
+        WITH_REPLICAS => {
+            let acks = from.i8()?;
+            ReplicaSet::new(from.servers()?, Some(acks))
+        }
+        _ => return None,
+    };
+    from.end(HeldRange {
+        key,
+        epoch,
+        start,
+        end,
+        set,
+    })
 }
 
 struct Writer(Vec<u8>);
@@ -229,6 +250,14 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
+    }
+
+    fn servers(&mut self) -> Option<Vec<ServerId>> {
+        let mut servers = Vec::new();
+        for _server in 0..self.count()? {
+            servers.push(ServerId(i32::try_from(self.i64()?).ok()?));
+        }
+        Some(servers)
     }
 
     fn text(&mut self) -> Option<String> {

@@ -8,6 +8,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamI
 
 use super::*;
 use crate::placement::{Change, RangeRecord, SchemaRecord, Settings, StreamRecord};
+use crate::range::ReplicaSet;
 
 fn stream(id: i64, name: Option<&str>) -> MetadataChange {
     let schema = name.map(|_| {
@@ -61,6 +62,18 @@ fn held(stream: i64, index: i32) -> MetadataChange {
         epoch: Epoch(2),
         start: Offset(10),
         end: Some(Offset(11)),
+        set: ReplicaSet::alone(),
+    })
+}
+
+/// A range that this server holds with others.
+fn shared(stream: i64, index: i32) -> MetadataChange {
+    let MetadataChange::Hold(alone) = held(stream, index) else {
+        unreachable!()
+    };
+    MetadataChange::Hold(HeldRange {
+        set: ReplicaSet::new([70_000, 1, 2].map(ServerId), Some(3)),
+        ..alone
     })
 }
 
@@ -77,6 +90,7 @@ fn a_store_that_is_opened_again_has_what_was_committed() {
         range(1, 1, None),
         range(2, 0, None),
         held(1, 0),
+        shared(1, 1),
     ];
     {
         let mut store = RedbStore::open(&files, directory.path()).unwrap();
@@ -177,4 +191,42 @@ fn a_flipped_byte_is_noticed_or_means_nothing() {
         }
         assert!(noticed > 20, "{what}: {noticed}");
     }
+}
+
+#[test]
+fn ranges_that_are_held_alone_are_stored_as_before_there_were_replicas() {
+    let MetadataChange::Hold(alone) = held(1, 0) else {
+        unreachable!()
+    };
+    let bytes = codec::encode_held(&alone);
+    // The version, epoch 2, offset 10, an end, offset 11: what earlier versions wrote, and read as "this server alone".
+    let before = [
+        &[1][..],
+        &2_i64.to_be_bytes(),
+        &10_i64.to_be_bytes(),
+        &[1],
+        &11_i64.to_be_bytes(),
+    ]
+    .concat();
+    assert_eq!(bytes, before);
+    assert_eq!(codec::decode_held(alone.key, &before), Some(alone));
+    let MetadataChange::Hold(shared) = shared(1, 0) else {
+        unreachable!()
+    };
+    let bytes = codec::encode_held(&shared);
+    assert_eq!(bytes[0], 2);
+    for length in 0..bytes.len() {
+        assert_eq!(
+            codec::decode_held(shared.key, &bytes[..length]),
+            None,
+            "cut at {length}"
+        );
+    }
+    let newer = [&[3], &bytes[1..]].concat();
+    assert_eq!(
+        codec::decode_held(shared.key, &newer),
+        None,
+        "an unknown version is not guessed"
+    );
+    assert_eq!(codec::decode_held(shared.key, &bytes), Some(shared));
 }

@@ -62,7 +62,7 @@ pub(crate) fn apply(
 ) -> Result<Effects, Refusal> {
     match command {
         Command::CreateStream(stream, identity) => create_stream(state, candidates, stream, identity, now),
-        Command::UpdateStream(update) => update_stream(state, candidates.len(), update),
+        Command::UpdateStream(update) => update_stream(state, update),
         Command::DeleteStream(stream) => delete_stream(state, stream),
         Command::TrimStream { stream, start, end } => trim_stream(state, stream, start, end),
         Command::FinishSeal { key, end, open_next } => finish_seal(state, key, end, open_next),

@@ -10,6 +10,8 @@ use super::state::PlacementState;
 pub(crate) struct Candidate {
     pub(crate) id: ServerId,
     pub(crate) load: ServerLoad,
+    /// Whether it can be one of several servers with a range.
+    pub(crate) replicates: bool,
 }
 
 /// The load of a range server, as it last reported it.
@@ -40,16 +42,24 @@ const LITTLE_ROOM: u64 = 1 << 30;
 /// This many appends and fetches per second count as much as one open range.
 const CALLS_PER_RANGE: u64 = 100;
 
-/// The servers for the `replicas` copies of a new range, the primary first; `None` when there are too few.
+/// The servers for a new range that is to have `replicas` copies, the primary first: so many, or as many as there are, but
+/// `least` of them. `None` when there are fewer.
 ///
 /// Servers with room on their disk come first. Among those the load decides: open ranges plus calls. Among equals the
-/// lowest id wins, so that the same state always gives the same choice.
-pub(crate) fn choose(state: &PlacementState, candidates: &[Candidate], replicas: usize) -> Option<Vec<ServerId>> {
-    if replicas == 0 || candidates.len() < replicas {
+/// lowest id wins, so that the same state always gives the same choice. Several copies go to servers that replicate.
+pub(crate) fn choose(
+    state: &PlacementState,
+    candidates: &[Candidate],
+    replicas: usize,
+    least: usize,
+) -> Option<Vec<ServerId>> {
+    let fitting = candidates
+        .iter()
+        .filter(|candidate| replicas == 1 || candidate.replicates);
+    if replicas == 0 || fitting.clone().count() < least.max(1) {
         return None;
     }
-    let mut ranked: Vec<_> = candidates
-        .iter()
+    let mut ranked: Vec<_> = fitting
         .map(|candidate| (rank(state, candidate), candidate.id))
         .collect();
     ranked.sort_unstable();
@@ -86,6 +96,7 @@ mod tests {
                 appends: calls,
                 fetches: 0,
             },
+            replicates: true,
         }
     }
 
@@ -164,16 +175,27 @@ mod tests {
         for (what, open, candidates, chosen) in cases {
             let state = with_open_ranges(&open);
             let expected = chosen.map(|id| vec![ServerId(id)]);
-            assert_eq!(choose(&state, &candidates, 1), expected, "{what}");
+            assert_eq!(choose(&state, &candidates, 1, 1), expected, "{what}");
         }
     }
 
     #[test]
-    fn copies_go_to_different_servers_or_nowhere() {
+    fn copies_go_to_different_servers_that_replicate_or_nowhere() {
         let state = with_open_ranges(&[1, 0]);
-        let two = [candidate(1, None, 0), candidate(2, None, 0)];
-        assert_eq!(choose(&state, &two, 2), Some(vec![ServerId(2), ServerId(1)]));
-        assert_eq!(choose(&state, &two, 3), None);
-        assert_eq!(choose(&state, &two, 0), None);
+        let mut two = [candidate(1, None, 0), candidate(2, None, 0)];
+        let both = Some(vec![ServerId(2), ServerId(1)]);
+        assert_eq!(choose(&state, &two, 2, 2), both);
+        assert_eq!(choose(&state, &two, 3, 3), None);
+        assert_eq!(choose(&state, &two, 3, 2), both, "fewer than wanted, as many as needed");
+        assert_eq!(choose(&state, &two, 0, 0), None);
+        two[0].replicates = false;
+        assert_eq!(choose(&state, &two, 2, 2), None);
+        assert_eq!(choose(&state, &two, 2, 1), Some(vec![ServerId(2)]));
+        two[1].replicates = false;
+        assert_eq!(
+            choose(&state, &two, 1, 1),
+            Some(vec![ServerId(2)]),
+            "one copy needs nothing"
+        );
     }
 }

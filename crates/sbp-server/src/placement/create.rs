@@ -45,17 +45,16 @@ pub(super) fn create_stream(
         identity,
         at: now,
     };
+    let settings = settings.resolve()?;
     if name.is_empty() {
-        let settings = settings.resolve(candidates.len())?;
         return make(state, candidates, None, settings, born);
     }
     check_name(&name)?;
     let Some(existing) = state.stream_named(&name) else {
-        let settings = settings.resolve(candidates.len())?;
         return make(state, candidates, Some(Arc::from(name)), settings, born);
     };
     // The number of servers that are up does not matter to a stream that exists already.
-    let same = settings.resolve(usize::MAX)? == existing.settings;
+    let same = settings == existing.settings;
     match state.last_range(existing.id) {
         Some(range) if same => Ok(Effects::nothing(Outcome::StreamRange(
             Arc::clone(existing),
@@ -87,6 +86,36 @@ fn check_quota(state: &PlacementState, owner: &Owner) -> Result<(), Refusal> {
     }
 }
 
+/// Checks that the servers that are up can hold a range with these settings.
+fn check_servers(settings: &Settings, candidates: &[Candidate]) -> Result<(), Refusal> {
+    let Settings {
+        replica_count,
+        ack_count,
+        ..
+    } = settings;
+    let up = candidates.len();
+    let replicating = candidates.iter().filter(|candidate| candidate.replicates).count();
+    let needed = usize::try_from(*ack_count).unwrap_or(usize::MAX);
+    if up < needed {
+        return Err(Refusal::new(
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            format!(
+                "{replica_count} replicas of which {ack_count} acknowledge need at least {ack_count} range servers; \
+                 {up} are up"
+            ),
+        ));
+    }
+    let message = match replicating {
+        _ if *replica_count == 1 || replicating >= needed => return Ok(()),
+        0 => format!("{replica_count} replicas: this version of the server keeps one copy of each record"),
+        some => format!(
+            "{replica_count} replicas of which {ack_count} acknowledge: of {up} range servers that are up {some} keep \
+             copies for others; upgrade the rest"
+        ),
+    };
+    Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message))
+}
+
 fn make(
     state: &PlacementState,
     candidates: &[Candidate],
@@ -104,8 +133,10 @@ fn make(
             "there are no stream ids left",
         ));
     };
-    let replicas = usize::try_from(settings.replica_count).unwrap_or(0);
-    let Some(servers) = choose(state, candidates, replicas) else {
+    check_servers(&settings, candidates)?;
+    let count = |count: i8| usize::try_from(count).unwrap_or(0);
+    let (replicas, acks) = (count(settings.replica_count), count(settings.ack_count));
+    let Some(servers) = choose(state, candidates, replicas, acks) else {
         return Err(Refusal::new(
             ErrorCode::PD_NO_AVAILABLE_RS,
             "too few range servers are up",

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use sbp_locks::{Mutex, RwLock};
+use sbp_messages::{RangeServer as RangeServerName, RangeServerStatus, ServerState};
 use sbp_types::ServerId;
 
 use super::choose::ServerLoad;
@@ -68,8 +69,11 @@ impl PlacementDriver {
     }
 
     /// Notes a HEARTBEAT of a range server.
-    pub(crate) fn heard(&self, server: ServerId, connection: i64) {
-        let is_new = self.registry.lock().heard(server, connection, Instant::now());
+    pub(crate) fn heard(&self, server: ServerId, connection: i64, replicates: bool) {
+        let is_new = self
+            .registry
+            .lock()
+            .heard(server, connection, replicates, Instant::now());
         if is_new {
             tracing::info!(%server, "a range server is up");
         }
@@ -93,6 +97,35 @@ impl PlacementDriver {
     pub(crate) fn presence(&self, server: ServerId) -> (bool, ServerLoad) {
         let registry = self.registry.lock();
         (registry.is_up(server, Instant::now()), registry.load(server))
+    }
+
+    /// The range servers as this placement driver sees them: `own`, the one in the same process, and those that said where
+    /// they are.
+    pub(crate) fn range_server_statuses(&self, own: Option<RangeServerName>) -> Vec<RangeServerStatus> {
+        let state = self.state.read();
+        let registry = self.registry.lock();
+        let now = Instant::now();
+        let own_id = own.as_ref().map(|own| own.server_id);
+        let others = state.servers().filter(|record| Some(record.id) != own_id);
+        let others = others.map(|record| RangeServerName {
+            server_id: record.id,
+            advertise_addr: record.address.clone(),
+            ..RangeServerName::default()
+        });
+        let status = |server: RangeServerName| {
+            let id = server.server_id;
+            let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+            let silence = registry.silence(id, now).map(|silence| silence.as_millis());
+            RangeServerStatus {
+                range_server: Some(server),
+                state: ServerState::IN_USE,
+                is_up: registry.is_up(id, now),
+                silent_ms: silence.map_or(-1, |millis| i64::try_from(millis).unwrap_or(i64::MAX)),
+                open_range_cnt: count(state.open_ranges_on(id)),
+                missing_replica_cnt: count(state.ranges_lacking_replicas_on(id)),
+            }
+        };
+        own.into_iter().chain(others).map(status).collect()
     }
 
     /// The range server, if it is up and its address is known.

@@ -6,7 +6,7 @@ use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, Tim
 
 use super::schema::SchemaRecord;
 use super::settings::Settings;
-use crate::range::{HeldRange, StreamFacts};
+use crate::range::{HeldRange, ReplicaSet, StreamFacts};
 
 /// A stream that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,7 @@ impl StreamRecord {
             fingerprints: schema.map(SchemaRecord::fingerprints).unwrap_or_default(),
             retention_period_ms: self.settings.retention_period_ms,
             retention_bytes: self.settings.retention_bytes,
+            replicas: self.settings.replica_count,
         }
     }
 }
@@ -60,6 +61,11 @@ impl RangeRecord {
         }
     }
 
+    /// Whether it is on fewer servers than its stream was to have replicas when it was opened.
+    pub(crate) fn lacks_replicas(&self) -> bool {
+        usize::try_from(self.replica_count).is_ok_and(|wanted| self.servers.len() < wanted)
+    }
+
     /// The range as a range server holds it.
     pub(crate) fn held(&self) -> HeldRange {
         HeldRange {
@@ -67,6 +73,7 @@ impl RangeRecord {
             epoch: self.epoch,
             start: self.start_offset,
             end: self.end_offset,
+            set: ReplicaSet::new(self.servers.iter().copied(), Some(self.ack_count)),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use sbp_types::ServerId;
 
 use super::choose::{Candidate, ServerLoad};
+use crate::identity::SPEAKS_REPLICATION;
 
 /// A server that has sent nothing for this long counts as down, even if its connection is open.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -24,6 +25,8 @@ struct Presence {
     connections: BTreeSet<i64>,
     last_heard: Instant,
     load: ServerLoad,
+    /// Whether its last HEARTBEAT said that it replicates ranges.
+    replicates: bool,
 }
 
 impl Presence {
@@ -41,11 +44,12 @@ impl Registry {
     }
 
     /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.
-    pub(crate) fn heard(&mut self, server: ServerId, connection: i64, now: Instant) -> bool {
+    pub(crate) fn heard(&mut self, server: ServerId, connection: i64, replicates: bool, now: Instant) -> bool {
         let presence = self.presence(server, now);
         let was_up = presence.is_up(now);
         presence.connections.insert(connection);
         presence.last_heard = now;
+        presence.replicates = replicates;
         !was_up
     }
 
@@ -81,7 +85,11 @@ impl Registry {
     /// The servers that are up, on which new ranges can be placed.
     pub(crate) fn candidates(&self, now: Instant) -> Vec<Candidate> {
         let load_of = |id: &ServerId| self.servers.get(id).map(|presence| presence.load).unwrap_or_default();
-        let own = self.always_up.map(|id| Candidate { id, load: load_of(&id) });
+        let own = self.always_up.map(|id| Candidate {
+            id,
+            load: load_of(&id),
+            replicates: SPEAKS_REPLICATION,
+        });
         let others = self
             .servers
             .iter()
@@ -89,6 +97,7 @@ impl Registry {
             .map(|(id, presence)| Candidate {
                 id: *id,
                 load: presence.load,
+                replicates: presence.replicates,
             });
         own.into_iter().chain(others).collect()
     }
@@ -98,7 +107,17 @@ impl Registry {
             connections: BTreeSet::new(),
             last_heard: now,
             load: ServerLoad::default(),
+            replicates: false,
         })
+    }
+
+    /// How long ago the server was last heard; `None`: never since this placement driver's start.
+    pub(crate) fn silence(&self, server: ServerId, now: Instant) -> Option<Duration> {
+        if self.always_up == Some(server) {
+            return Some(Duration::ZERO);
+        }
+        let presence = self.servers.get(&server)?;
+        Some(now.saturating_duration_since(presence.last_heard))
     }
 }
 
@@ -122,13 +141,13 @@ mod tests {
         let start = Instant::now();
         let mut registry = Registry::new(None);
         assert!(!registry.is_up(A, start));
-        assert!(registry.heard(A, 1, start));
-        assert!(!registry.heard(A, 2, start), "it was up already");
+        assert!(registry.heard(A, 1, false, start));
+        assert!(!registry.heard(A, 2, false, start), "it was up already");
         registry.closed(A, 1);
         assert_eq!(ids(&registry, start), [7], "the other connection stands");
         registry.closed(A, 2);
         assert_eq!(ids(&registry, start), [0; 0]);
-        assert!(registry.heard(A, 3, start), "it is back");
+        assert!(registry.heard(A, 3, false, start), "it is back");
         let later = start + SILENCE;
         assert!(!registry.is_up(A, later), "silent for too long");
         registry.report(A, ServerLoad::default(), later);
@@ -145,9 +164,19 @@ mod tests {
             ..ServerLoad::default()
         };
         registry.report(OWN, load, now);
-        assert_eq!(registry.candidates(now), [Candidate { id: OWN, load }]);
-        registry.heard(A, 1, now);
+        let own = Candidate {
+            id: OWN,
+            load,
+            replicates: SPEAKS_REPLICATION,
+        };
+        assert_eq!(registry.candidates(now), [own]);
+        registry.heard(A, 1, true, now);
         assert_eq!(ids(&registry, now), [1, 7]);
+        assert!(registry.candidates(now)[1].replicates, "it said so");
+        let later = now + Duration::from_millis(70);
+        assert_eq!(registry.silence(A, later), Some(Duration::from_millis(70)));
+        assert_eq!(registry.silence(OWN, later), Some(Duration::ZERO));
+        assert_eq!(registry.silence(ServerId(99), later), None);
     }
 
     #[test]

@@ -40,8 +40,8 @@ pub(crate) struct RequestedSettings {
 }
 
 impl RequestedSettings {
-    /// Fills in the defaults and checks the result. `servers` is the number of range servers that are up.
-    pub(crate) fn resolve(self, servers: usize) -> Result<Settings, Refusal> {
+    /// Fills in the defaults and checks the result.
+    pub(crate) fn resolve(self) -> Result<Settings, Refusal> {
         let Self {
             replica_count,
             ack_count,
@@ -72,19 +72,6 @@ impl RequestedSettings {
                 "retention of {retention_period_ms} ms and {retention_bytes} bytes: neither may be negative (bytes: -1 is no bound)"
             )));
         }
-        if usize::try_from(replica_count).is_ok_and(|wanted| wanted > servers) {
-            return Err(Refusal::new(
-                ErrorCode::PD_NO_AVAILABLE_RS,
-                format!("{replica_count} replicas need as many range servers; {servers} are up"),
-            ));
-        }
-        if replica_count > 1 {
-            // Refused, because an accepted number of copies would promise what this server does not do.
-            return Err(Refusal::new(
-                ErrorCode::UNSUPPORTED_OPERATION,
-                format!("{replica_count} replicas: this version of the server keeps one copy of each record"),
-            ));
-        }
         Ok(Settings {
             replica_count,
             ack_count,
@@ -95,19 +82,11 @@ impl RequestedSettings {
         })
     }
 
-    /// The settings of a stream that has `old` ones, checked as a whole. `servers` is the number of range servers that
-    /// are up.
-    pub(crate) fn merge(self, old: &Settings, servers: usize) -> Result<Settings, Refusal> {
+    /// The settings of a stream that has `old` ones, checked as a whole.
+    pub(crate) fn merge(self, old: &Settings) -> Result<Settings, Refusal> {
         let or_old = |new: i8, old: i8| if new == 0 { old } else { new };
-        let replica_count = or_old(self.replica_count, old.replica_count);
-        // Without a change of replicas, the number of servers that are up does not matter.
-        let servers = if replica_count == old.replica_count {
-            usize::MAX
-        } else {
-            servers
-        };
-        Self {
-            replica_count,
+        let settings = Self {
+            replica_count: or_old(self.replica_count, old.replica_count),
             ack_count: or_old(self.ack_count, old.ack_count),
             retention_period_ms: self.retention_period_ms,
             retention_bytes: if self.retention_bytes == 0 {
@@ -118,7 +97,17 @@ impl RequestedSettings {
             schema: merge_schema(self.schema, old.schema.as_ref())?,
             properties: self.properties.or_else(|| Some(old.properties.clone())),
         }
-        .resolve(servers)
+        .resolve()?;
+        if (settings.replica_count, settings.ack_count) != (old.replica_count, old.ack_count) {
+            // Refused, because an accepted number of copies would promise what this server does not do.
+            let message = format!(
+                "a stream that has {} replicas and {} acknowledgements keeps them in this version of the server: create \
+                 another stream",
+                old.replica_count, old.ack_count
+            );
+            return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message));
+        }
+        Ok(settings)
     }
 }
 

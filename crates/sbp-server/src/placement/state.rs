@@ -44,8 +44,16 @@ pub(crate) struct PlacementState {
     made_by: HashMap<Arc<str>, u32>,
     tombstones: BTreeSet<StreamId>,
     servers: BTreeMap<ServerId, Arc<ServerRecord>>,
-    /// The number of open ranges by the server that takes their appends.
-    open_ranges: HashMap<ServerId, usize>,
+    /// The open ranges, by the server that takes their appends.
+    open_ranges: HashMap<ServerId, OpenRanges>,
+}
+
+/// How many open ranges send their appends to a server.
+#[derive(Clone, Copy, Debug, Default)]
+struct OpenRanges {
+    all: usize,
+    /// Those on fewer servers than their stream is to have replicas.
+    lacking: usize,
 }
 
 impl Default for PlacementState {
@@ -81,7 +89,9 @@ impl PlacementState {
             Change::PutRange(record) => {
                 self.uncount(record.key);
                 if let Some(server) = record.appends_go_to() {
-                    *self.open_ranges.entry(server).or_default() += 1;
+                    let open = self.open_ranges.entry(server).or_default();
+                    open.all += 1;
+                    open.lacking += usize::from(record.lacks_replicas());
                 }
                 self.ranges.insert(record.key, record);
             }
@@ -112,9 +122,11 @@ impl PlacementState {
 
     /// Removes the range, as it is stored now, from the count of open ranges.
     fn uncount(&mut self, key: RangeKey) {
-        let server = self.ranges.get(&key).and_then(|range| range.appends_go_to());
-        if let Some(count) = server.and_then(|server| self.open_ranges.get_mut(&server)) {
-            *count = count.saturating_sub(1);
+        let Some(range) = self.ranges.get(&key) else { return };
+        let server = range.appends_go_to();
+        if let Some(open) = server.and_then(|server| self.open_ranges.get_mut(&server)) {
+            open.all = open.all.saturating_sub(1);
+            open.lacking = open.lacking.saturating_sub(usize::from(range.lacks_replicas()));
         }
     }
 
@@ -232,6 +244,11 @@ impl PlacementState {
 
     /// How many open ranges send their appends to this server.
     pub(crate) fn open_ranges_on(&self, server: ServerId) -> usize {
-        self.open_ranges.get(&server).copied().unwrap_or(0)
+        self.open_ranges.get(&server).map_or(0, |open| open.all)
+    }
+
+    /// How many of those are on fewer servers than their stream is to have replicas.
+    pub(crate) fn ranges_lacking_replicas_on(&self, server: ServerId) -> usize {
+        self.open_ranges.get(&server).map_or(0, |open| open.lacking)
     }
 }

@@ -13,6 +13,7 @@ use crate::access::Gate;
 use crate::refusal::Refusal;
 
 mod changes;
+mod replicas;
 
 const SERVER: ServerId = ServerId(1);
 const CANDIDATES: [Candidate; 1] = [Candidate {
@@ -22,6 +23,7 @@ const CANDIDATES: [Candidate; 1] = [Candidate {
         appends: 0,
         fetches: 0,
     },
+    replicates: false,
 }];
 const IDENTITY: StreamIdentity = StreamIdentity([7; 16]);
 const NOW: TimestampMs = TimestampMs(1_700_000_000_000);

@@ -22,7 +22,7 @@ pub(crate) struct StreamUpdate {
 }
 
 /// Changes settings and name, all or none.
-pub(super) fn update_stream(state: &PlacementState, servers: usize, update: StreamUpdate) -> Result<Effects, Refusal> {
+pub(super) fn update_stream(state: &PlacementState, update: StreamUpdate) -> Result<Effects, Refusal> {
     let StreamUpdate { id, name, settings } = update;
     let Some(old) = state.stream(id) else {
         return Err(Refusal::no_stream(id));
@@ -30,7 +30,7 @@ pub(super) fn update_stream(state: &PlacementState, servers: usize, update: Stre
     let name = new_name(state, old, name)?;
     let stream = Arc::new(StreamRecord {
         name,
-        settings: settings.merge(&old.settings, servers)?,
+        settings: settings.merge(&old.settings)?,
         ..StreamRecord::clone(old)
     });
     if same_to_the_byte(&stream, old) {

@@ -11,6 +11,8 @@ pub(crate) struct RangeActivity {
     pub(crate) streams: u64,
     /// Ranges that take appends.
     pub(crate) open_ranges: u64,
+    /// Ranges that take appends here and have fewer replicas than their stream is to have.
+    pub(crate) missing_replicas: u64,
     /// Ranges with damaged records.
     pub(crate) damaged_ranges: u64,
     /// APPEND entries stored.
@@ -41,10 +43,15 @@ impl RangeServer {
             damaged_ranges: u64::try_from(self.log.damaged_ranges()).unwrap_or(u64::MAX),
             ..RangeActivity::default()
         };
+        let me = self.log.server_id();
         for (_, stream) in self.hub.ranges.lock().table.streams() {
             activity.streams += 1;
-            let open = stream.ranges.iter().filter(|range| range.phase == Phase::Open);
-            activity.open_ranges += u64::try_from(open.count()).unwrap_or(u64::MAX);
+            let wanted = usize::try_from(stream.facts.replicas).unwrap_or(0);
+            for range in stream.ranges.iter().filter(|range| range.phase == Phase::Open) {
+                activity.open_ranges += 1;
+                let lacks = range.set.is_primary(me) && range.set.count() < wanted;
+                activity.missing_replicas += u64::from(lacks);
+            }
         }
         activity
     }

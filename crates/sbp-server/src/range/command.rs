@@ -5,6 +5,7 @@ use sbp_types::{Offset, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
 use super::append::{AppendDecision, AppendEntry};
+use super::replica_set::ReplicaSet;
 use super::stream::{RangeState, StreamFacts};
 
 /// A change of the table, or an append to be judged.
@@ -58,6 +59,8 @@ pub(crate) enum Command<'a> {
     Publish { key: RangeKey, end: Offset },
     /// The end of a range could not be made durable: the range takes appends again.
     Unseal { key: RangeKey },
+    /// A sealed range is on these servers from now on.
+    Place { key: RangeKey, set: ReplicaSet },
     /// Records before `start` are not needed any more.
     Trim { stream: StreamId, start: Offset },
     /// The stream is deleted.

@@ -4,6 +4,7 @@
 //! around them in [`RangeServer`].
 
 mod activity;
+mod address_book;
 mod append;
 mod command;
 #[allow(dead_code, reason = "servers are told of sets of servers next")]
@@ -26,6 +27,7 @@ mod questions;
 mod ranges;
 mod read;
 mod readers;
+mod replica_set;
 #[allow(dead_code, reason = "servers are told of sets of servers next")]
 mod replication;
 mod requester;
@@ -42,6 +44,7 @@ mod waiting;
 mod writers;
 
 pub(crate) use activity::RangeActivity;
+pub(crate) use address_book::AddressBook;
 pub(crate) use append::{AppendEntry, HeadFacts};
 pub(crate) use copies::Followers;
 pub(crate) use fetch::{FetchEntry, Limits, Readiness, Start, judge_fetch, resolve_start};
@@ -52,6 +55,7 @@ pub(crate) use outcome::{AppendDone, EntryId};
 pub(crate) use ranges::Ranges;
 pub(crate) use read::{LogRead, ReadJob};
 pub(crate) use readers::Readers;
+pub(crate) use replica_set::ReplicaSet;
 pub(crate) use replication::{Feed, FeedEntry, FeedKind, FollowJob, Heard};
 pub(crate) use requester::{Notification, Requester};
 pub(crate) use server::RangeServer;

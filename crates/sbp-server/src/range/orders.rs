@@ -173,7 +173,13 @@ impl Ranges {
     }
 
     fn install(&mut self, facts: &StreamFacts, range: &HeldRange, released: &mut Vec<(RangeKey, Offset)>) {
-        let HeldRange { key, start, end, .. } = *range;
+        let HeldRange {
+            key,
+            start,
+            end,
+            ref set,
+            ..
+        } = *range;
         let Some(known) = self.table.range(key) else {
             self.table.apply(Command::Open {
                 stream: key.stream,
@@ -183,8 +189,12 @@ impl Ranges {
             return;
         };
         let raised = start > known.start;
+        let moved = known.set != *set;
         if let Some(end) = end {
             self.table.apply(Command::Publish { key, end });
+        }
+        if moved {
+            self.table.apply(Command::Place { key, set: set.clone() });
         }
         if raised {
             self.trim(key.stream, start, released);

@@ -35,10 +35,14 @@ impl RangeServer {
         self.forget_writers();
         self.give_up_again();
         let kept: Vec<RetainedStream> = {
+            let me = self.log.server_id();
             let ranges = self.hub.ranges.lock();
+            // Of several servers with a range the primary decides, by its clock.
+            let decided_here = |stream: &HostedStream| stream.last().is_none_or(|range| range.set.is_primary(me));
             ranges
                 .table
                 .streams()
+                .filter(|(_, stream)| decided_here(stream))
                 .filter_map(|(id, stream)| RetainedStream::of(id, stream))
                 .collect()
         };

@@ -10,6 +10,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::StreamId;
 use smallvec::SmallVec;
 
+use super::address_book::AddressBook;
 use super::command::{Command, Effect};
 use super::hub::RangeHub;
 use super::job::{AppendJob, LogContext, Promise};
@@ -38,6 +39,8 @@ pub(crate) struct RangeServer {
     /// The most bytes that may wait for the disk before appends are refused.
     max_pending: AtomicU64,
     pub(super) tombstones: Mutex<Tombstones>,
+    /// Where the other servers are that have replicas of ranges held here.
+    pub(crate) addresses: AddressBook,
 }
 
 impl RangeServer {
@@ -49,6 +52,7 @@ impl RangeServer {
             upstream: OnceLock::new(),
             max_pending: AtomicU64::new(u64::MAX),
             tombstones: Mutex::default(),
+            addresses: AddressBook::default(),
         }
     }
 

@@ -8,6 +8,7 @@ use sbp_replication::Replica;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
+use super::replica_set::ReplicaSet;
 use super::writers::Writer;
 
 /// One range.
@@ -24,6 +25,8 @@ pub(crate) struct RangeState {
     /// One past the last synced record: readers see the records before it.
     pub(crate) confirmed: Offset,
     pub(crate) phase: Phase,
+    /// The servers that hold the range.
+    pub(crate) set: ReplicaSet,
     /// Counts how often promised offsets were taken back. A failure reported late by the log names the generation it
     /// concerns, so that it does not take back offsets promised since.
     pub(crate) generation: u32,
@@ -78,6 +81,8 @@ pub(crate) struct StreamFacts {
     pub(crate) retention_period_ms: i64,
     /// How many bytes are kept; `None`: no bound.
     pub(crate) retention_bytes: Option<i64>,
+    /// How many servers its next range is to be on; a range that is open may be on fewer.
+    pub(crate) replicas: i8,
 }
 
 /// One stream: its settings, the ranges this server holds of it, and its writers.
@@ -177,6 +182,7 @@ impl HostedStream {
             epoch: range.epoch,
             start: range.start.max(self.start),
             end: (range.phase == Phase::Sealed).then_some(range.confirmed),
+            set: range.set.clone(),
         }
     }
 
@@ -186,7 +192,7 @@ impl HostedStream {
 }
 
 /// A range that a server holds, as servers tell each other of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldRange {
     pub(crate) key: RangeKey,
     pub(crate) epoch: Epoch,
@@ -194,6 +200,8 @@ pub(crate) struct HeldRange {
     pub(crate) start: Offset,
     /// One past its last offset if the range is sealed; `None` while it is open.
     pub(crate) end: Option<Offset>,
+    /// The servers that hold it.
+    pub(crate) set: ReplicaSet,
 }
 
 impl HeldRange {
@@ -206,6 +214,7 @@ impl HeldRange {
             next: self.start,
             confirmed: self.start,
             phase: if self.end.is_some() { Phase::Sealed } else { Phase::Open },
+            set: self.set.clone(),
             generation: 0,
             replica: None,
         }

@@ -105,6 +105,12 @@ impl RangeTable {
                 }
                 _ => Effect::None,
             },
+            Command::Place { key, set } => {
+                if let Some(range) = self.range_mut(key) {
+                    range.set = set;
+                }
+                Effect::None
+            }
             Command::Trim { stream, start } => self.trim(stream, start),
             Command::Delete { stream } => {
                 self.deleted.insert(stream);

@@ -34,6 +34,7 @@ fn range(index: i32, start: i64, end: i64, phase: Phase) -> RangeState {
         next: Offset(end),
         confirmed: Offset(end),
         phase,
+        set: ReplicaSet::alone(),
         generation: 0,
         replica: None,
     }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use sbp_messages::{ClientRole, HeartbeatRequest, IdAllocationRequest, IdAllocationResponse, RangeServer};
+use sbp_messages::{
+    ClientRole, Feature, HeartbeatRequest, IdAllocationRequest, IdAllocationResponse, RangeServer, features,
+};
 use sbp_types::ServerId;
 
+use crate::identity::SPEAKS_REPLICATION;
 use crate::peer::{PeerChannel, PeerError};
 
 /// The revision of the protocol that servers speak with each other.
@@ -12,11 +15,13 @@ const REVISION: i32 = 1;
 /// The first HEARTBEAT of a server to another one.
 pub(crate) fn greeting(role: ClientRole, server: Option<RangeServer>) -> HeartbeatRequest {
     let name = server.as_ref().map_or("placement-driver", |_| "range-server");
+    let replication = SPEAKS_REPLICATION.then(|| Feature::new(features::REPLICATION, "1"));
     HeartbeatRequest {
         client_id: format!("{name}@{}", std::process::id()),
         client_role: role,
         range_server: server,
         protocol_revision: REVISION,
+        features: replication.into_iter().collect(),
         ..HeartbeatRequest::default()
     }
 }

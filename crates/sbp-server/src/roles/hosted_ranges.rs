@@ -50,12 +50,9 @@ impl Update {
         if told.epoch < range.epoch {
             return Err(Refusal::other_epoch(told.key, range.epoch, told.epoch));
         }
-        *range = HeldRange {
-            key: told.key,
-            epoch: told.epoch,
-            start: range.start.max(told.start),
-            end: range.end.or(told.end),
-        };
+        range.epoch = told.epoch;
+        range.start = range.start.max(told.start);
+        range.end = range.end.or(told.end);
         if let Some((first, start)) = &mut self.first
             && *first == told.key.range
         {
@@ -124,7 +121,7 @@ impl HostedRanges {
             range: RangeIndex(index),
         };
         let held = self.ranges.range(range(i32::MIN)..=range(i32::MAX));
-        held.map(|(_, range)| *range).collect()
+        held.map(|(_, range)| range.clone()).collect()
     }
 
     /// The changes that trim the ranges held before `first`, the stream's first range. The last range held of the
@@ -164,7 +161,7 @@ impl HostedRanges {
                 continue;
             }
             let Some(held) = self.ranges.get(&told.key) else {
-                changes.push(MetadataChange::Hold(*told));
+                changes.push(MetadataChange::Hold(told.clone()));
                 continue;
             };
             if told.epoch < held.epoch {
@@ -176,6 +173,11 @@ impl HostedRanges {
                 start: held.start.max(told.start),
                 // An end that is durable here is final.
                 end: held.end.or(told.end),
+                // The set of an open range never changes.
+                set: match held.end.or(told.end) {
+                    Some(_) => told.set.clone(),
+                    None => held.set.clone(),
+                },
             };
             if merged != *held {
                 changes.push(MetadataChange::Hold(merged));
@@ -193,10 +195,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use sbp_messages::ErrorCode;
-    use sbp_types::{Epoch, TimestampMs};
+    use sbp_types::{Epoch, ServerId, TimestampMs};
 
     use super::*;
     use crate::placement::Settings;
+    use crate::range::ReplicaSet;
 
     const S: StreamId = StreamId(7);
 
@@ -209,6 +212,7 @@ mod tests {
             epoch: Epoch(i64::from(index)),
             start: Offset(start),
             end: end.map(Offset),
+            set: ReplicaSet::alone(),
         }
     }
 
@@ -275,6 +279,27 @@ mod tests {
         };
         assert_eq!(learn(&mut hosted_ranges, &settings), Ok(1));
         assert_eq!(hosted_ranges.streams.stream(S), Some(&stream(6)));
+    }
+
+    #[test]
+    fn the_servers_of_an_open_range_stay_and_those_of_a_sealed_one_may_change() {
+        let on = |servers: [i32; 3], held: HeldRange| HeldRange {
+            set: ReplicaSet::new(servers.map(ServerId), None),
+            ..held
+        };
+        let told = |held: HeldRange| Update {
+            ranges: vec![held],
+            ..Update::default()
+        };
+        let mut hosted_ranges = HostedRanges::default();
+        let open = on([1, 2, 3], range(0, 0, None));
+        assert_eq!(learn(&mut hosted_ranges, &told(open.clone())), Ok(1));
+        let other = told(on([2, 3, 4], range(0, 0, None)));
+        assert_eq!(learn(&mut hosted_ranges, &other), Ok(0));
+        assert_eq!(hosted_ranges.of(S), [open]);
+        let moved = on([2, 3, 4], range(0, 0, Some(9)));
+        assert_eq!(learn(&mut hosted_ranges, &told(moved.clone())), Ok(1));
+        assert_eq!(hosted_ranges.of(S), [moved]);
     }
 
     #[test]

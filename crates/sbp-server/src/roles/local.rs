@@ -82,6 +82,7 @@ impl LocalAndOthers {
 
 impl RangeServers for LocalAndOthers {
     fn locate(&self, server: ServerId, address: &str) {
+        self.local.ranges.addresses.note(server, address);
         self.others.locate(server, address);
     }
 

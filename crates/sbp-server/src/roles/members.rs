@@ -6,13 +6,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sbp_messages::{
-    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, PlacementDriverNode,
-    ReportMetricsRequest, ReportMetricsResponse, check_address,
+    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, PlacementDriverCluster,
+    PlacementDriverNode, ReportMetricsRequest, ReportMetricsResponse, check_address,
 };
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::range_role::RangeRole;
+use super::wire::server_record;
 use crate::peer::{PeerChannel, PeerError};
 
 /// The number of reports between two requests for the list of members.
@@ -37,8 +38,11 @@ pub(super) async fn tell_members(
         if until_question == 0 {
             let Some(role) = role.upgrade() else { return };
             match ask(&role.channel, &report, every).await {
-                Ok(members) => {
-                    follow(&mut channels, others(&members), &role.channel);
+                Ok(cluster) => {
+                    follow(&mut channels, others(&cluster.nodes), &role.channel);
+                    let servers = cluster.range_servers.iter().flatten();
+                    let servers = servers.filter_map(|status| status.range_server.as_ref());
+                    role.locate(servers.filter_map(server_record));
                     until_question = REPORTS_PER_QUESTION;
                 }
                 Err(error) => {
@@ -67,14 +71,14 @@ async fn ask(
     channel: &PeerChannel,
     report: &ReportMetricsRequest,
     timeout: Duration,
-) -> Result<Vec<PlacementDriverNode>, PeerError> {
+) -> Result<PlacementDriverCluster, PeerError> {
     let request = DescribePlacementDriverClusterRequest {
         range_server: report.range_server.clone(),
         timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
     };
     let answers: Vec<DescribePlacementDriverClusterResponse> = channel.call(&request, timeout).await?;
-    let clusters = answers.into_iter().filter_map(|answer| answer.cluster);
-    Ok(clusters.flat_map(|cluster| cluster.nodes).collect())
+    let mut clusters = answers.into_iter().filter_map(|answer| answer.cluster);
+    Ok(clusters.next().unwrap_or_default())
 }
 
 /// The addresses to dial. The only member of a cluster is the placement driver that was asked. Of several, all are

@@ -59,8 +59,8 @@ impl Sample {
             network_append_avg_latency: mean(&ranges.append_times, &ranges_then.append_times),
             network_fetch_avg_latency: mean(&ranges.fetch_times, &ranges_then.fetch_times),
             range_active_cnt: narrow(ranges.open_ranges),
-            // With one copy of each record, a damaged range is one that lacks a copy.
-            range_missing_replica_cnt: narrow(ranges.damaged_ranges),
+            // Of a damaged range this server lacks the copy.
+            range_missing_replica_cnt: narrow(ranges.damaged_ranges.saturating_add(ranges.missing_replicas)),
             ..ReportMetricsRequest::default()
         }
     }

@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 use super::greeting::allocate_id;
 use super::hosted_ranges::Update;
 use super::range_store::{Job, RangeStore};
-use super::wire::{held_range, stream_record};
+use super::wire::{held_range, located, stream_record};
 use crate::peer::{PeerChannel, PeerError};
+use crate::placement::ServerRecord;
 use crate::range::{HeldRange, RangeServer, Upstream};
 use crate::refusal::{Done, Refusal};
 
@@ -91,7 +92,7 @@ impl RangeRole {
         };
         for range in &told {
             self.check_start(range)?;
-            update.tell(*range)?;
+            update.tell(range.clone())?;
         }
         let update = std::mem::take(update);
         self.keep(|done| Job::Learn { stream, update, done }).await
@@ -108,6 +109,18 @@ impl RangeRole {
                 ),
             )),
             _ => Ok(()),
+        }
+    }
+
+    /// Notes where other range servers are.
+    pub(crate) fn locate(&self, servers: impl Iterator<Item = ServerRecord>) {
+        let Ok(ranges) = self.ranges() else { return };
+        let is_new = |record: &ServerRecord| !ranges.addresses.has(record.id, &record.address);
+        let servers: Vec<_> = servers
+            .filter(|record| record.id != self.server_id && is_new(record))
+            .collect();
+        if !servers.is_empty() {
+            self.range_store.submit(Job::Locate { servers });
         }
     }
 
@@ -228,6 +241,7 @@ impl RangeRole {
                         continue;
                     }
                     check(Some(&result.status))?;
+                    self.locate(result.ranges.iter().flat_map(located));
                     ranges.extend(result.ranges.iter().map(held_range));
                 }
             }

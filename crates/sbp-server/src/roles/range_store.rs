@@ -14,7 +14,7 @@ use sbp_types::{Epoch, Offset, RangeKey, StreamId};
 use super::hosted_ranges::{HostedRanges, Update};
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
-use crate::placement::Change;
+use crate::placement::{Change, ServerRecord};
 use crate::range::{HeldRange, RangeServer, SWEEP};
 use crate::refusal::{Done, Refusal};
 
@@ -41,6 +41,8 @@ pub(crate) enum Job {
     },
     /// A stream is deleted.
     Delete { stream: StreamId, done: Done<()> },
+    /// Range servers are where the placement driver says.
+    Locate { servers: Vec<ServerRecord> },
     /// Check which deleted streams can be forgotten.
     Sweep,
     /// The server is shutting down.
@@ -141,6 +143,7 @@ impl Worker {
             Job::Seal { key, epoch, end, done } => self.seal(key, epoch, end, done),
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
+            Job::Locate { servers } => self.locate(servers),
             Job::Sweep => self.sweep(),
             Job::Stop => {}
         }
@@ -173,7 +176,7 @@ impl Worker {
             return done(Err(refusal));
         }
         if let Some(end) = held.end {
-            return done(Refusal::check_end(key, end, seen).map(|()| *held));
+            return done(Refusal::check_end(key, end, seen).map(|()| held.clone()));
         }
         let waiting = self.sealing.entry(key).or_default();
         waiting.push((seen, done));
@@ -218,9 +221,9 @@ impl Worker {
         let stored = end.max(held.start);
         let held = HeldRange {
             end: Some(stored),
-            ..*held
+            ..held.clone()
         };
-        match self.commit(vec![MetadataChange::Hold(held)]) {
+        match self.commit(vec![MetadataChange::Hold(held.clone())]) {
             Ok(()) => {
                 self.ranges.publish_seal(key, end);
                 Ok((held, stored))
@@ -228,6 +231,19 @@ impl Worker {
             Err(refusal) => {
                 self.ranges.unseal(key);
                 Err(refusal)
+            }
+        }
+    }
+
+    /// Keeps the addresses of servers. Where the disk does not take them, they are told again.
+    fn locate(&mut self, servers: Vec<ServerRecord>) {
+        let known = &self.hosted_ranges.streams;
+        let is_new = |record: &ServerRecord| known.server(record.id).is_none_or(|known| **known != *record);
+        let new: Vec<_> = servers.into_iter().filter(is_new).map(Arc::new).collect();
+        let put = |record: &Arc<ServerRecord>| MetadataChange::Placement(Change::PutServer(Arc::clone(record)));
+        if self.commit(new.iter().map(put).collect()).is_ok() {
+            for record in new {
+                self.ranges.addresses.note(record.id, &record.address);
             }
         }
     }

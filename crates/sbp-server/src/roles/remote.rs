@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 use super::wire::wire_range;
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
-use crate::range::{HeldRange, StreamFacts};
+use crate::range::{AddressBook, HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
 
 /// How long a range server may take to answer.
@@ -35,6 +35,8 @@ pub(crate) struct RemoteServers {
     tls: Option<Arc<ClientTls>>,
     token: Option<PeerToken>,
     servers: Mutex<HashMap<ServerId, Arc<RemoteServer>>>,
+    /// Where range servers are, also the one in the same process.
+    pub(crate) addresses: Arc<AddressBook>,
 }
 
 /// A range server in another process. It makes durable by itself what it is told, and the ends of the ranges it seals.
@@ -44,6 +46,8 @@ struct RemoteServer {
     address: String,
     channel: Arc<PeerChannel>,
     runtime: Handle,
+    /// Where the others are, which it is told with the ranges that it shares with them.
+    addresses: Arc<AddressBook>,
 }
 
 impl RemoteServers {
@@ -62,6 +66,7 @@ impl RemoteServers {
             tls,
             token,
             servers: Mutex::default(),
+            addresses: Arc::default(),
         }
     }
 }
@@ -87,7 +92,9 @@ impl RangeServers for RemoteServers {
             address: address.to_owned(),
             channel: Arc::new(channel),
             runtime: self.runtime.clone(),
+            addresses: Arc::clone(&self.addresses),
         };
+        self.addresses.note(server, address);
         // Calls over the old channel go on; it ends with the last of them.
         servers.insert(server, Arc::new(located));
     }
@@ -174,7 +181,7 @@ impl RangeServer for RemoteServer {
         };
         let ranges = ranges
             .iter()
-            .map(|held| wire_range(held, held.start, me.clone()))
+            .map(|held| wire_range(held, held.start, me.clone(), &self.addresses))
             .collect();
         let request = SyncRangesRequest {
             stream_ranges: vec![StreamRanges {

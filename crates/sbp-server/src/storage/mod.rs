@@ -157,6 +157,9 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
     for stream in state.tombstones() {
         ranges.delete(stream);
     }
+    for server in state.servers() {
+        ranges.addresses.note(server.id, &server.address);
+    }
     Ok(RangeStorage {
         server_id: ranges.log.server_id(),
         ranges,

@@ -180,7 +180,7 @@ fn an_update_is_judged_by_the_settings_that_result() {
                 replica_count: 3,
                 ..Default::default()
             },
-            ErrorCode::PD_NO_AVAILABLE_RS,
+            ErrorCode::UNSUPPORTED_OPERATION,
         ),
         (
             RequestedSettings {
@@ -679,6 +679,7 @@ fn new_streams_are_spread_over_the_servers_that_are_up() {
     let candidates = [1, 2].map(|id| Candidate {
         id: ServerId(id),
         load: ServerLoad::default(),
+        replicates: false,
     });
     let mut placed = Vec::new();
     for _stream in 0..4 {

@@ -375,7 +375,6 @@ impl Worker {
                 }
                 self.registry.lock().candidates(Instant::now())
             }
-            Command::UpdateStream(_) => self.registry.lock().candidates(Instant::now()),
             _ => Vec::new(),
         };
         apply(&self.state, &candidates, command, self.clock.now())

@@ -3,15 +3,39 @@
 use sbp_types::{ServerId, StreamId};
 
 use super::{AwaitedStep, Event, StagedOperation, Worker};
-use crate::placement::effects::{Action, Order};
+use crate::placement::effects::{Action, Order, Outcome};
 use crate::placement::operations::OperationId;
+use crate::placement::records::RangeRecord;
 use crate::refusal::Refusal;
+
+/// Says of a new range what its stream may not have been meant to have.
+fn warn_of_few_copies(range: &RangeRecord) {
+    let RangeRecord {
+        key,
+        servers,
+        replica_count,
+        ack_count,
+        ..
+    } = range;
+    if *replica_count > 1 && *ack_count == 1 {
+        tracing::warn!(
+            range = %key, replica_count,
+            "appends to the stream are acknowledged by one server alone: what only that one has is lost with it"
+        );
+    }
+    if range.lacks_replicas() {
+        tracing::warn!(range = %key, replica_count, servers = servers.len(), "the range has fewer replicas than wanted");
+    }
+}
 
 impl Worker {
     pub(super) fn give_orders(&mut self, operation: StagedOperation) {
         let StagedOperation {
             id, orders, outcome, ..
         } = operation;
+        if let Outcome::NewStream(_, range) = &outcome {
+            warn_of_few_copies(range);
+        }
         let mut missing = 0;
         for order in orders {
             missing += usize::from(self.give(id, order));

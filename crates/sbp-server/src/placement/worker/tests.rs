@@ -101,7 +101,7 @@ impl Bench {
         let address = "elsewhere:1".to_owned();
         let registered = bench.start(Request::RegisterServer(ServerRecord { id: A, address }));
         assert_eq!(end(&registered), Ok(Outcome::Done));
-        bench.driver.heard(A, CONNECTION);
+        bench.driver.heard(A, CONNECTION, false);
         bench
     }
 
@@ -280,7 +280,7 @@ fn a_server_that_was_not_told_is_told_when_it_is_heard_of() {
     bench.driver.closed(A, CONNECTION);
     assert!(end(&bench.start(Request::DeleteStreams(vec![Ok(gone)]))).is_ok());
     bench.assert_nothing_asked();
-    bench.driver.heard(A, CONNECTION + 1);
+    bench.driver.heard(A, CONNECTION + 1, false);
     let Asked::Sync(synced, ranges, done) = bench.asked() else {
         panic!()
     };
@@ -295,7 +295,7 @@ fn a_server_that_was_not_told_is_told_when_it_is_heard_of() {
     };
     assert_eq!(deleted, [gone]);
     done(Ok(()));
-    bench.driver.heard(A, CONNECTION + 1);
+    bench.driver.heard(A, CONNECTION + 1, false);
     bench.assert_nothing_asked();
 }
 

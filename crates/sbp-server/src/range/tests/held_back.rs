@@ -4,11 +4,11 @@ use std::sync::{Arc, mpsc};
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, StreamId};
+use sbp_types::{Offset, ServerId, StreamId};
 
 use super::rig::{FIRST, PATIENCE, Rig, STREAM, held, job, of_writer, short};
 use crate::access::Gate;
-use crate::range::{AppendJob, RangeServer, StreamFacts, Upstream};
+use crate::range::{AppendJob, HeldRange, RangeServer, ReplicaSet, StreamFacts, Upstream};
 use crate::refusal::Refusal;
 
 /// Seals the rig's range; the end comes on the channel.
@@ -313,7 +313,7 @@ fn a_range_server_alone_asks_once_about_a_stream_it_does_not_know() {
         assert!(rig.append(to(none, 10 + index)).is_none());
     }
     assert_eq!(*asked.0.lock(), [new, none], "once each");
-    let range = crate::range::HeldRange {
+    let range = HeldRange {
         key: sbp_types::RangeKey { stream: new, ..FIRST },
         ..held(0, 0, None)
     };
@@ -341,6 +341,55 @@ fn a_writer_is_forgotten_when_the_log_forgets_it_and_not_before() {
     for asks_in_between in [false, true] {
         forgotten(asks_in_between);
     }
+}
+
+#[test]
+fn of_several_servers_with_a_range_the_primary_decides_what_is_kept() {
+    let rig = Rig::new();
+    for index in 0..3 {
+        assert!(rig.append(job(index, 10)).is_none());
+    }
+    rig.wait(3);
+    let me = ServerId(2);
+    rig.server.log.set_server_id(me).unwrap();
+    let due = |servers: &[i32]| {
+        let set = ReplicaSet::new(servers.iter().copied().map(ServerId), None);
+        let few = StreamFacts {
+            retention_bytes: Some(1),
+            ..StreamFacts::default()
+        };
+        let range = HeldRange {
+            set,
+            ..held(0, 0, None)
+        };
+        rig.server.install(STREAM, few, &[range]);
+        rig.server.retention_due(sbp_types::TimestampMs(0))
+    };
+    assert_eq!(due(&[1, 2]), [], "1 is the primary");
+    assert_eq!(due(&[2, 1]), [(STREAM, Offset(2))]);
+    assert_eq!(due(&[]), [(STREAM, Offset(2))]);
+}
+
+#[test]
+fn what_a_range_lacks_is_reported_by_its_primary() {
+    let rig = Rig::new();
+    rig.server.log.set_server_id(ServerId(2)).unwrap();
+    let lacking = |servers: &[i32], replicas| {
+        let set = ReplicaSet::new(servers.iter().copied().map(ServerId), None);
+        let facts = StreamFacts {
+            replicas,
+            ..StreamFacts::default()
+        };
+        let range = HeldRange {
+            set,
+            ..held(0, 0, None)
+        };
+        rig.server.install(STREAM, facts, &[range]);
+        rig.server.activity().missing_replicas
+    };
+    assert_eq!((lacking(&[], 1), lacking(&[], 3)), (0, 1), "one of three");
+    assert_eq!((lacking(&[2, 1, 3], 3), lacking(&[2, 1], 3)), (0, 1));
+    assert_eq!(lacking(&[1, 2], 3), 0, "its primary says so");
 }
 
 fn forgotten(asks_in_between: bool) {

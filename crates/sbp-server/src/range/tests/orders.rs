@@ -148,7 +148,8 @@ fn a_trim_moves_the_start_and_takes_ranges_but_never_the_last() {
             key: key(SPLIT, 1),
             epoch: Epoch(1),
             start: Offset(15),
-            end: None
+            end: None,
+            set: ReplicaSet::alone(),
         }
     );
     let mut sealed = table();

@@ -19,7 +19,7 @@ use smallvec::smallvec;
 
 use super::listener::Listener;
 use crate::range::{
-    AppendDone, AppendEntry, AppendJob, FollowJob, HeadFacts, HeldRange, RangeHub, RangeServer, RangeState,
+    AppendDone, AppendEntry, AppendJob, FollowJob, HeadFacts, HeldRange, RangeHub, RangeServer, RangeState, ReplicaSet,
     StreamFacts, WriterSequence,
 };
 use crate::refusal::Refusal;
@@ -158,6 +158,7 @@ pub(super) fn held(index: i32, start: i64, end: Option<i64>) -> HeldRange {
         epoch: Epoch(index.into()),
         start: Offset(start),
         end: end.map(Offset),
+        set: ReplicaSet::alone(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::placement::{Settings, StreamRecord};
-use crate::range::{HeldRange, Phase, RangeServer};
+use crate::range::{HeldRange, Phase, RangeServer, ReplicaSet};
 use crate::roles::{Job, RangeStore, Update};
 use crate::storage::{RangeStorage, open_range_server};
 
@@ -142,7 +142,7 @@ fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mu
     if stream.deletion_asked {
         return Ok(());
     }
-    let Some(last) = stream.ranges.last().copied() else {
+    let Some(last) = stream.ranges.last().cloned() else {
         stream.ranges.push(HeldRange {
             key: RangeKey {
                 stream: id,
@@ -151,6 +151,7 @@ fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mu
             epoch: Epoch(0),
             start: Offset(0),
             end: None,
+            set: ReplicaSet::alone(),
         });
         return life.learn(id, &stream.ranges);
     };
@@ -163,6 +164,7 @@ fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mu
                 end: None,
                 done,
             })?;
+            let end = sealed.end.unwrap();
             stream.ranges.pop();
             stream.ranges.push(sealed);
             stream.ranges.push(HeldRange {
@@ -171,8 +173,9 @@ fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mu
                     range: RangeIndex(key.range.0 + 1),
                 },
                 epoch: Epoch(epoch.0 + 1),
-                start: sealed.end.unwrap(),
+                start: end,
                 end: None,
+                set: ReplicaSet::alone(),
             });
             life.learn(id, &stream.ranges)
         }
@@ -348,9 +351,10 @@ fn a_range_server_starts_although_a_stream_in_its_log_goes_on_elsewhere() {
         epoch: Epoch(0),
         start: Offset(0),
         end: None,
+        set: ReplicaSet::alone(),
     };
     let life = Life::start(&disk).unwrap();
-    life.learn(stream, &[held]).unwrap();
+    life.learn(stream, std::slice::from_ref(&held)).unwrap();
     life.append(&listener, stream, &Bytes::from_static(b"trimmed")).unwrap();
     let (epoch, end) = (None, None);
     let sealed = life.keep(|done| Job::Seal { key, epoch, end, done }).unwrap();

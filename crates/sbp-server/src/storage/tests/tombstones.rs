@@ -4,7 +4,7 @@
 //! that the start begins from the one before, which tells of more.
 
 use super::*;
-use crate::range::HeldRange;
+use crate::range::{HeldRange, ReplicaSet};
 use crate::roles::Job;
 use crate::storage::open_range_server;
 use range_server::{Dead, Life, Model, check_stream};
@@ -34,6 +34,7 @@ fn whole(stream: StreamId, start: Offset) -> HeldRange {
         epoch: Epoch(0),
         start,
         end: None,
+        set: ReplicaSet::alone(),
     }
 }
 
