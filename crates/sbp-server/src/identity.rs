@@ -5,7 +5,7 @@ use sbp_types::ServerId;
 
 /// Whether a range server of this version replicates ranges. It then says so in HEARTBEAT, and gets ranges that are to
 /// have several replicas.
-pub(crate) const SPEAKS_REPLICATION: bool = false;
+pub(crate) const SPEAKS_REPLICATION: bool = true;
 
 /// The id and address of this server.
 #[derive(Clone, Debug)]

@@ -19,7 +19,6 @@ mod disk_space;
 mod disk_watch;
 mod error;
 mod failure;
-#[allow(dead_code, reason = "servers are told of sets of servers next")]
 mod followers;
 mod histogram;
 mod http_get;

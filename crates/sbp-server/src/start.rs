@@ -12,6 +12,7 @@ use tokio::runtime::{Handle, Runtime};
 
 use crate::config::{Roles, ServerConfig};
 use crate::error::StartError;
+use crate::followers::{Dialling, FollowerLinks};
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
@@ -152,8 +153,20 @@ impl OpenedRoles {
             ..sbp_messages::RangeServer::default()
         };
         let runtime: Handle = context.runtime.handle().clone();
+        let hello = greeting(ClientRole::RANGE_SERVER, None);
+        let followers = FollowerLinks::new(
+            &ranges,
+            Dialling {
+                hello: Dialling::hello(hello, server_id),
+                runtime: runtime.clone(),
+                descriptors: Arc::clone(context.descriptors),
+                tls: context.peer_tls.clone(),
+                token: context.peer_token(),
+            },
+        );
         let role = Arc::new(RangeRole {
             server_id,
+            _followers: followers,
             channel: context.channel(placement_driver, Some(me)),
             range_store,
             ranges: Arc::downgrade(&ranges),

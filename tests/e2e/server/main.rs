@@ -18,6 +18,7 @@ mod quotas;
 mod ranges;
 mod refuse;
 mod replicas;
+mod replication;
 mod retention;
 mod roles;
 mod scrub;

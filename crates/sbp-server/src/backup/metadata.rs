@@ -79,7 +79,7 @@ mod tests {
 
     use super::read_in_use;
     use crate::meta::{MetadataChange, MetadataStore, RedbStore};
-    use crate::range::{HeldRange, ReplicaSet};
+    use crate::range::{CopyRecord, HeldRange, ReplicaSet};
 
     /// Enough for a file of some MiB.
     const RANGES: i32 = 30_000;
@@ -99,6 +99,7 @@ mod tests {
                 start: Offset(0),
                 end: None,
                 set: ReplicaSet::alone(),
+                copy: CopyRecord::default(),
             })
         };
         store.commit(&(0..RANGES).map(held).collect::<Vec<_>>()).unwrap();

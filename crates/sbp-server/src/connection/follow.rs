@@ -1,6 +1,6 @@
 //! Entries of APPENDs by which another range server sends what it has of ranges that this one holds too.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use sbp_frame::CallId;
 use sbp_messages::{AppendInfo, ClientRole, ErrorCode, ReplicaEntry};
 use sbp_record::inspect;
@@ -35,8 +35,20 @@ pub(super) fn read_entry(
     let epoch = info.epoch.ok_or_else(|| missing("the epoch of its range"))?;
     let at = info.expected_position().ok_or_else(|| missing("where it stands"))?;
     let confirmed = info.confirmed.ok_or_else(|| missing("what is confirmed"))?;
+    let mut chunks = chunks;
+    let mut part = None;
     let head = match info.entry {
         ReplicaEntry::BATCH => Some(inspect(&chunks, true).map_err(|error| head_refusal(info, &error))?),
+        ReplicaEntry::WRITERS => {
+            let mut bytes = match <[Bytes; 1]>::try_from(chunks.into_vec()) {
+                Ok([whole]) => whole,
+                Err(pieces) => pieces.concat().into(),
+            };
+            let numbers = take_numbers(&mut bytes);
+            part = Some(numbers.ok_or_else(|| missing("which part of the writers' state it is"))?);
+            chunks = SmallVec::from_elem(bytes, 1);
+            None
+        }
         ReplicaEntry::CONFIRMED => None,
         other => {
             let message = format!("entries of kind {other:?} are not taken");
@@ -49,6 +61,7 @@ pub(super) fn read_entry(
             return Err(Refusal::invalid("an empty batch that is no fence is not stored"));
         }
         Some(head) if !head.is_fence() => Entry::Records(head.record_count),
+        None if part.is_some() => Entry::Writers,
         _ => Entry::Mark,
     };
     Ok(FollowJob {
@@ -67,12 +80,20 @@ pub(super) fn read_entry(
             confirmed: confirmed.max(Position::default()),
             sealed_end: info.sealed_end,
         },
-        has_entry: head.is_some(),
+        has_entry: info.entry != ReplicaEntry::CONFIRMED,
         append_time: info.append_time_ms,
         max_timestamp: head.map_or(TimestampMs(0), largest_time),
         claim: head.and_then(claim_of),
+        part: part.unwrap_or_default(),
         chunks,
     })
+}
+
+/// Takes the number of a part of the writers' state, and the number of parts, from in front of its bytes.
+fn take_numbers(bytes: &mut Bytes) -> Option<(u16, u16)> {
+    let part = bytes.try_get_u16().ok()?;
+    let parts = bytes.try_get_u16().ok()?;
+    (part < parts).then_some((part, parts))
 }
 
 /// The range server that the peer is, if it may be one.

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use sbp_frame::{CallId, Frame, OpCode};
 use sbp_messages::{
     ClientRole, DeleteStreamResult, DeleteStreamsRequest, DescribeRangeResult, DescribeRangesRequest, ErrorCode, Range,
-    RangeId, SealKind, SealRangesRequest, SealRangesResult, Stream, StreamRanges, SyncRangesRequest, SyncRangesResult,
+    RangeId, ReplicaState, SealKind, SealRangesRequest, SealRangesResult, Stream, StreamRanges, SyncRangesRequest,
+    SyncRangesResult,
 };
-use sbp_types::{Offset, RangeKey};
+use sbp_types::{Offset, Position, RangeKey};
 
 use super::changes::decode;
 use super::fault::Fault;
 use super::handle::{Answer, ConnectionCommand, ConnectionHandle, Turn};
 use super::results::EntryResult;
 use super::streams::with_id;
-use crate::range::{AddressBook, HeldRange};
+use crate::range::{AddressBook, FencedEnd, HeldRange};
 use crate::refusal::{Refusal, value_and_status};
 use crate::roles::{Job, RangeRole, held_range, is_on, located, wire_range};
 
@@ -72,6 +73,11 @@ pub(super) fn handle_request(role: &Arc<RangeRole>, turn: &Turn<'_>, frame: &Fra
     Ok(())
 }
 
+/// Whether the order is to send a range that is being sealed to servers that lack some of it.
+fn copies(range: &Range) -> bool {
+    range.end().is_none() && range.servers.iter().any(|server| server.state == ReplicaState::COPYING)
+}
+
 /// A request that is answered later.
 struct Later {
     role: Arc<RangeRole>,
@@ -92,6 +98,10 @@ impl Later {
     async fn seal(self, request: SealRangesRequest) {
         let mut results = Vec::with_capacity(request.ranges.len());
         for range in request.ranges {
+            if let Some(result) = self.fence_one(&range).await {
+                results.push(result);
+                continue;
+            }
             let sealed = self.seal_one(&range).await;
             let (range_sealed, status) = value_and_status(sealed.map(|held| self.wire(&held)));
             results.push(SealRangesResult {
@@ -104,6 +114,29 @@ impl Later {
         self.answer(results);
     }
 
+    /// Fences the copy of a range that other servers hold too, and says where it ends; `None` for other ranges.
+    async fn fence_one(&self, range: &RangeId) -> Option<SealRangesResult> {
+        let key = self.key(range).ok()?;
+        let held = self.role.held_of(key.stream).ok()?;
+        let held = held.into_iter().find(|held| held.key == key && !held.set.is_alone())?;
+        let epoch = range.epoch;
+        let fenced = self.role.keep(|done| Job::Fence { key, epoch, done }).await;
+        let (fenced, status) = value_and_status(fenced);
+        let place = |end: FencedEnd| Range {
+            end_offset: None,
+            end_marks: 0,
+            next_offset: end.vote.end.offset,
+            next_marks: end.vote.end.marks,
+            ..self.wire(&held)
+        };
+        Some(SealRangesResult {
+            stream_id: range.stream_id,
+            confirmed_offset: fenced.map(|end| end.confirmed.offset),
+            range: fenced.map(place),
+            status,
+        })
+    }
+
     async fn seal_one(&self, range: &RangeId) -> Result<HeldRange, Refusal> {
         let key = self.key(range)?;
         let (epoch, end) = (range.epoch, range.end_offset);
@@ -113,7 +146,14 @@ impl Later {
     async fn sync(self, request: SyncRangesRequest, from_placement_driver: bool) {
         let mut results = Vec::with_capacity(request.stream_ranges.len());
         for StreamRanges { stream_id, ranges } in request.stream_ranges {
-            let held = if from_placement_driver {
+            let (orders, ranges): (Vec<Range>, Vec<Range>) = ranges.into_iter().partition(copies);
+            let written_back = match from_placement_driver {
+                true => self.write_back(&orders).await,
+                false => Ok(()),
+            };
+            let held = if let Err(refusal) = written_back {
+                Err(refusal)
+            } else if from_placement_driver && (!ranges.is_empty() || orders.is_empty()) {
                 self.role.locate(ranges.iter().flat_map(located));
                 let mine = ranges.iter().filter(|range| is_on(range, self.role.server_id));
                 let told = mine.map(held_range).filter(|held| held.key.stream == stream_id);
@@ -130,6 +170,26 @@ impl Later {
             });
         }
         self.answer(results);
+    }
+
+    /// Sends ranges that are being sealed to servers that lack some of them.
+    async fn write_back(&self, orders: &[Range]) -> Result<(), Refusal> {
+        for order in orders {
+            let key = held_range(order).key;
+            let targets = order
+                .servers
+                .iter()
+                .filter(|server| server.state == ReplicaState::COPYING);
+            let targets = targets.filter_map(|server| server.range_server.as_ref());
+            let to: Vec<_> = targets.map(|server| server.server_id).collect();
+            let end = Position {
+                offset: order.next_offset,
+                marks: order.next_marks,
+            };
+            self.role.locate(located(order));
+            self.role.write_back(key, &to, end).await?;
+        }
+        Ok(())
     }
 
     async fn delete(self, request: DeleteStreamsRequest) {

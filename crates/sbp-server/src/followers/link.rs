@@ -84,12 +84,18 @@ pub(super) async fn run(links: Weak<FollowerLinks>, server: ServerId, wake: Arc<
     }
 }
 
+/// `host:port` of a range server, if it is known.
+fn address_of(links: &FollowerLinks, server: ServerId) -> Option<String> {
+    let address = links.ranges.upgrade()?.addresses.address(server)?;
+    Some(address.to_string())
+}
+
 /// Waits until the server's address is known.
 async fn begin(links: &Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>) -> Option<Sending> {
     let mut is_told = false;
     loop {
         let links = links.upgrade()?;
-        if let Some(address) = links.addresses.address_of(server) {
+        if let Some(address) = address_of(&links, server) {
             return Some(Sending {
                 server,
                 wake,
@@ -128,11 +134,7 @@ impl Sending {
         if !self.frames.is_empty() {
             return;
         }
-        if let Some(address) = links
-            .addresses
-            .address_of(self.server)
-            .filter(|address| *address != self.address)
-        {
+        if let Some(address) = address_of(links, self.server).filter(|address| *address != self.address) {
             self.channel = links.channel(address.clone());
             self.address = address;
         }

@@ -7,7 +7,6 @@ mod link;
 mod request;
 
 use std::collections::HashMap;
-use std::fmt::Debug;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -25,12 +24,6 @@ use crate::range::{Followers, RangeServer};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Knows where other range servers are.
-pub(crate) trait Addresses: Debug + Send + Sync {
-    /// `host:port` of a range server, if it is known.
-    fn address_of(&self, server: ServerId) -> Option<String>;
-}
-
 /// How other range servers are dialled.
 #[derive(Debug)]
 pub(crate) struct Dialling {
@@ -45,7 +38,6 @@ pub(crate) struct Dialling {
 #[derive(Debug)]
 pub(crate) struct FollowerLinks {
     ranges: Weak<RangeServer>,
-    addresses: Arc<dyn Addresses>,
     dialling: Dialling,
     links: Mutex<HashMap<ServerId, Link>>,
 }
@@ -58,13 +50,14 @@ struct Link {
 }
 
 impl FollowerLinks {
-    pub(crate) fn new(ranges: &Arc<RangeServer>, addresses: Arc<dyn Addresses>, dialling: Dialling) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(ranges: &Arc<RangeServer>, dialling: Dialling) -> Arc<Self> {
+        let links = Arc::new(Self {
             ranges: Arc::downgrade(ranges),
-            addresses,
             dialling,
             links: Mutex::default(),
-        })
+        });
+        ranges.hub.set_followers(Arc::new(WakeLinks(Arc::downgrade(&links))));
+        links
     }
 
     fn channel(&self, address: String) -> PeerChannel {
@@ -98,7 +91,7 @@ impl Dialling {
 
 /// What the range server wakes.
 #[derive(Debug)]
-pub(crate) struct WakeLinks(pub(crate) Weak<FollowerLinks>);
+struct WakeLinks(Weak<FollowerLinks>);
 
 impl Followers for WakeLinks {
     fn wake(&self, server: ServerId) {

@@ -57,6 +57,7 @@ pub(super) fn request(feed: Feed) -> (AppendRequest, Vec<Bytes>, Vec<Sent>) {
             confirmed: Some(confirmed),
             entry: match kind {
                 Some(FeedKind::Batch) => ReplicaEntry::BATCH,
+                Some(FeedKind::Writers) => ReplicaEntry::WRITERS,
                 None => ReplicaEntry::CONFIRMED,
             },
             sealed_end,

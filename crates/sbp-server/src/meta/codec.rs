@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sbp_messages::Stream;
-use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use crate::placement::{RangeRecord, SchemaRecord, Settings, StreamRecord};
-use crate::range::{HeldRange, ReplicaSet};
+use crate::range::{CopyRecord, HeldRange, ReplicaSet};
 
 /// The version of range records, of held ranges that are on one server alone, and of stream records before identities.
 const FIRST: u8 = 1;
@@ -104,7 +104,7 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
 
 /// The value of a range's record; stream and index are the key.
 pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
-    let mut out = Writer::new(FIRST);
+    let mut out = Writer::new(if range.end_marks == 0 { FIRST } else { WITH_REPLICAS });
     out.i64(range.epoch.0);
     out.i64(range.start_offset.0);
     out.option(range.end_offset, |out, end| out.i64(end.0));
@@ -114,23 +114,32 @@ pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     for server in &range.servers {
         out.i64(server.0.into());
     }
+    if range.end_marks != 0 {
+        out.i64(range.end_marks.into());
+    }
     out.0
 }
 
 /// Reads what [`encode_range`] wrote.
 pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
-    let mut from = Reader::new(bytes)?;
+    let (version, mut from) = Reader::versioned(bytes)?;
     let epoch = Epoch(from.i64()?);
     let start_offset = Offset(from.i64()?);
     let end_offset = from.option(Reader::i64)?.map(Offset);
     let replica_count = from.i8()?;
     let ack_count = from.i8()?;
     let servers = from.servers()?;
+    let end_marks = match version {
+        FIRST => 0,
+        WITH_REPLICAS => from.marks()?,
+        _ => return None,
+    };
     from.end(RangeRecord {
         key,
         epoch,
         start_offset,
         end_offset,
+        end_marks,
         servers,
         replica_count,
         ack_count,
@@ -150,6 +159,11 @@ pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
         for server in set.servers() {
             out.i64(server.0.into());
         }
+        out.i64(held.copy.end_marks.into());
+        out.option(held.copy.fenced_at, |out, at| {
+            out.i64(at.offset.0);
+            out.i64(at.marks.into());
+        });
     }
     out.0
 }
@@ -160,11 +174,20 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
     let epoch = Epoch(from.i64()?);
     let start = Offset(from.i64()?);
     let end = from.option(Reader::i64)?.map(Offset);
-    let set = match version {
-        FIRST => ReplicaSet::alone(),
+    let (set, copy) = match version {
+        FIRST => (ReplicaSet::alone(), CopyRecord::default()),
         WITH_REPLICAS => {
             let acks = from.i8()?;
-            ReplicaSet::new(from.servers()?, Some(acks))
+            let set = ReplicaSet::new(from.servers()?, Some(acks));
+            let end_marks = from.marks()?;
+            let fenced_at = from.option(|from| {
+                let offset = Offset(from.i64()?);
+                Some(Position {
+                    offset,
+                    marks: from.marks()?,
+                })
+            })?;
+            (set, CopyRecord { end_marks, fenced_at })
         }
         _ => return None,
     };
@@ -174,6 +197,7 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
         start,
         end,
         set,
+        copy,
     })
 }
 
@@ -213,14 +237,6 @@ impl Writer {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// Reads a record of a kind that has only one version.
-    fn new(bytes: &'a [u8]) -> Option<Self> {
-        match Self::versioned(bytes)? {
-            (FIRST, from) => Some(from),
-            _ => None,
-        }
-    }
-
     /// Reads a record's version and returns it with the rest.
     fn versioned(bytes: &'a [u8]) -> Option<(u8, Self)> {
         let (&version, rest) = bytes.split_first()?;
@@ -250,6 +266,10 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
+    }
+
+    fn marks(&mut self) -> Option<u32> {
+        u32::try_from(self.i64()?).ok()
     }
 
     fn servers(&mut self) -> Option<Vec<ServerId>> {

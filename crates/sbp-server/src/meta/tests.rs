@@ -8,7 +8,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamI
 
 use super::*;
 use crate::placement::{Change, RangeRecord, SchemaRecord, Settings, StreamRecord};
-use crate::range::ReplicaSet;
+use crate::range::{CopyRecord, ReplicaSet};
 
 fn stream(id: i64, name: Option<&str>) -> MetadataChange {
     let schema = name.map(|_| {
@@ -50,6 +50,7 @@ fn range(stream: i64, index: i32, end: Option<i64>) -> MetadataChange {
         epoch: Epoch(2),
         start_offset: Offset(10),
         end_offset: end.map(Offset),
+        end_marks: 0,
         servers: vec![ServerId(1), ServerId(70_000)],
         replica_count: 2,
         ack_count: 1,
@@ -63,6 +64,7 @@ fn held(stream: i64, index: i32) -> MetadataChange {
         start: Offset(10),
         end: Some(Offset(11)),
         set: ReplicaSet::alone(),
+        copy: CopyRecord::default(),
     })
 }
 

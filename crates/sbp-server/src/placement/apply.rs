@@ -11,6 +11,7 @@ use super::delete::delete_stream;
 use super::effects::{Effects, Outcome};
 use super::records::ServerRecord;
 use super::seal::{NewRange, create_range, finish_seal, open_next};
+use super::shared_end::{SharedEnd, finish_shared_seal};
 use super::state::{Change, PlacementState};
 use super::trim::trim_stream;
 use super::update::{StreamUpdate, update_stream};
@@ -39,6 +40,8 @@ pub(crate) enum Command {
         end: Offset,
         open_next: bool,
     },
+    /// The servers of a range that several hold have decided its end.
+    FinishSharedSeal(SharedEnd),
     /// Open the range after this one, which is sealed.
     OpenNext(RangeKey),
     /// Open a range as a CREATE_RANGE request describes it.
@@ -66,6 +69,7 @@ pub(crate) fn apply(
         Command::DeleteStream(stream) => delete_stream(state, stream),
         Command::TrimStream { stream, start, end } => trim_stream(state, stream, start, end),
         Command::FinishSeal { key, end, open_next } => finish_seal(state, key, end, open_next),
+        Command::FinishSharedSeal(end) => finish_shared_seal(state, candidates, &end),
         Command::OpenNext(key) => open_next(state, key),
         Command::CreateRange(range) => create_range(state, range),
         Command::AllocateServerId => allocate_server_id(state),

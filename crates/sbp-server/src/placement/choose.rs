@@ -115,6 +115,7 @@ mod tests {
                     epoch: Epoch(0),
                     start_offset: Offset(0),
                     end_offset: None,
+                    end_marks: 0,
                     servers: vec![ServerId(i32::try_from(place).unwrap() + 1)],
                     replica_count: 1,
                     ack_count: 1,

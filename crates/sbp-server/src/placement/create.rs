@@ -150,6 +150,7 @@ fn make(
         epoch: Epoch(0),
         start_offset: Offset::ZERO,
         end_offset: None,
+        end_marks: 0,
         servers,
         replica_count: settings.replica_count,
         ack_count: settings.ack_count,

@@ -89,7 +89,8 @@ impl PlacementDriver {
     pub(crate) fn closed(&self, server: ServerId, connection: i64) {
         let is_gone = self.registry.lock().closed(server, connection);
         if is_gone {
-            tracing::warn!(%server, connection, "a range server is gone: its ranges cannot be used until it is back");
+            tracing::warn!(%server, connection, "a range server is gone: ranges that it alone has cannot be used until it is back");
+            self.send(Event::Lost);
         }
     }
 

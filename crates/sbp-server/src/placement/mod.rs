@@ -24,6 +24,7 @@ mod request;
 mod schema;
 mod seal;
 mod settings;
+mod shared_end;
 mod state;
 mod store;
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 
 use super::registry::Registry;
-use crate::range::{HeldRange, StreamFacts};
+use crate::range::{FencedEnd, HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
 
 /// One range server.
@@ -27,6 +27,12 @@ pub(crate) trait RangeServer: Debug + Send + Sync {
     /// caller compares them too, and then says what becomes of the end: [`sync`](Self::sync),
     /// [`publish_end`](Self::publish_end) or [`abandon_seal`](Self::abandon_seal).
     fn seal(&self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<Offset>);
+
+    /// Fences the server's copy of a range that others hold too, durably, and says where the copy ends.
+    fn fence(&self, key: RangeKey, epoch: Epoch, done: Done<FencedEnd>);
+
+    /// Has the server send a range that is being sealed, up to `end`, to servers that lack some of it.
+    fn write_back(&self, key: RangeKey, epoch: Epoch, to: &[ServerId], end: Position, done: Done<()>);
 
     /// The placement driver did not make the end of a sealed range durable. A server that has made it durable itself
     /// keeps it.

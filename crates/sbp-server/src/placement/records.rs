@@ -6,7 +6,7 @@ use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, Tim
 
 use super::schema::SchemaRecord;
 use super::settings::Settings;
-use crate::range::{HeldRange, ReplicaSet, StreamFacts};
+use crate::range::{CopyRecord, HeldRange, ReplicaSet, StreamFacts};
 
 /// A stream that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub(crate) struct RangeRecord {
     pub(crate) start_offset: Offset,
     /// One past its last offset; `None` while it is open.
     pub(crate) end_offset: Option<Offset>,
+    /// How many entries without offset belong to it at its end.
+    pub(crate) end_marks: u32,
     /// The servers that hold it, the primary first.
     pub(crate) servers: Vec<ServerId>,
     pub(crate) replica_count: i8,
@@ -74,6 +76,10 @@ impl RangeRecord {
             start: self.start_offset,
             end: self.end_offset,
             set: ReplicaSet::new(self.servers.iter().copied(), Some(self.ack_count)),
+            copy: CopyRecord {
+                end_marks: self.end_marks,
+                fenced_at: None,
+            },
         }
     }
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use sbp_types::ServerId;
 
 use super::choose::{Candidate, ServerLoad};
-use crate::identity::SPEAKS_REPLICATION;
 
 /// A server that has sent nothing for this long counts as down, even if its connection is open.
 const SILENCE: Duration = Duration::from_secs(90);
@@ -88,7 +87,8 @@ impl Registry {
         let own = self.always_up.map(|id| Candidate {
             id,
             load: load_of(&id),
-            replicates: SPEAKS_REPLICATION,
+            // Its ranges are stored with the placement driver's records, which have no fences.
+            replicates: false,
         });
         let others = self
             .servers
@@ -167,7 +167,7 @@ mod tests {
         let own = Candidate {
             id: OWN,
             load,
-            replicates: SPEAKS_REPLICATION,
+            replicates: false,
         };
         assert_eq!(registry.candidates(now), [own]);
         registry.heard(A, 1, true, now);

@@ -30,6 +30,8 @@ pub(crate) enum SealPlan {
         key: RangeKey,
         epoch: Epoch,
     },
+    /// Have the servers of a range that several hold vote on its end.
+    SealShared(Arc<RangeRecord>),
     /// The range is sealed: open the next one.
     OpenNext(RangeKey),
 }
@@ -64,6 +66,17 @@ pub(crate) fn plan_seal(state: &PlacementState, target: RangeId, on_behalf: Seal
                 format!("no range server holds range {key}"),
             ));
         };
+        if range.servers.len() > 1 {
+            return match on_behalf {
+                SealFor::PlacementDriver => Ok(SealPlan::SealShared(Arc::clone(range))),
+                SealFor::RangeServer => Err(Refusal::new(
+                    ErrorCode::UNSUPPORTED_OPERATION,
+                    format!(
+                        "range {key} has several copies: its placement driver alone seals it, and opens the next one"
+                    ),
+                )),
+            };
+        }
         return Ok(SealPlan::Seal {
             server,
             key,
@@ -88,6 +101,7 @@ pub(super) fn finish_seal(
     let range = known_range(state, key)?;
     let sealed = Arc::new(RangeRecord {
         end_offset: Some(end.max(range.start_offset)),
+        end_marks: 0,
         ..RangeRecord::clone(range)
     });
     if open_next {
@@ -176,7 +190,11 @@ pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<E
 
 /// The open range that follows a sealed one. It is on the same servers, because these have the state of the writers and
 /// the order of the appends.
-fn successor(state: &PlacementState, sealed: &RangeRecord, end: Offset) -> Result<Arc<RangeRecord>, Refusal> {
+pub(super) fn successor(
+    state: &PlacementState,
+    sealed: &RangeRecord,
+    end: Offset,
+) -> Result<Arc<RangeRecord>, Refusal> {
     let Some(stream) = state.stream(sealed.key.stream) else {
         return Err(Refusal::no_stream(sealed.key.stream));
     };
@@ -191,6 +209,7 @@ fn successor(state: &PlacementState, sealed: &RangeRecord, end: Offset) -> Resul
         epoch,
         start_offset: end,
         end_offset: None,
+        end_marks: 0,
         servers: sealed.servers.clone(),
         replica_count: stream.settings.replica_count,
         ack_count: stream.settings.ack_count,
@@ -205,7 +224,7 @@ fn install(state: &PlacementState, last: &RangeRecord, ranges: &[&RangeRecord]) 
     }
 }
 
-fn known_range(state: &PlacementState, key: RangeKey) -> Result<&Arc<RangeRecord>, Refusal> {
+pub(super) fn known_range(state: &PlacementState, key: RangeKey) -> Result<&Arc<RangeRecord>, Refusal> {
     if state.stream(key.stream).is_none() {
         return Err(Refusal::no_stream(key.stream));
     }

@@ -242,6 +242,14 @@ impl<'a> View<'a> {
     fn locate(&self, offset: Offset) -> Result<&'a RangeState, Refused> {
         let Self { id, stream, end, .. } = *self;
         let range = stream.ranges.iter().rev().find(|range| range.start <= offset);
+        // A copy of a sealed range that lacks some of it serves what it has.
+        let lacks = |range: &RangeState| {
+            let replica = range.replica.as_ref().filter(|replica| replica.end().is_some());
+            replica.is_some_and(|replica| !replica.is_complete() && offset >= replica.synced_end().offset)
+        };
+        if range.is_some_and(lacks) {
+            return Err((self.elsewhere(offset), None));
+        }
         match range {
             Some(range) if offset >= stream.start && offset <= range.confirmed => return Ok(range),
             _ => {}

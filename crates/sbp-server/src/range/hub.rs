@@ -38,7 +38,6 @@ impl RangeHub {
         self.ranges.lock().table.apply(Command::Open { stream, facts, range });
     }
 
-    #[allow(dead_code, reason = "servers are told of sets of servers next")]
     /// Sets who sends to followers. Only the first call has an effect.
     pub(crate) fn set_followers(&self, followers: Arc<dyn Followers>) {
         let _already = self.followers.set(followers);

@@ -39,6 +39,8 @@ pub(crate) enum LogContext {
     Append(AppendContext),
     /// The entry was sent by another server that holds the range.
     Taken(TakenContext),
+    /// The entry was a part of the state of the writers that begins a shared range. The place behind it.
+    Begun(RangeKey, Position),
     /// The entry was a barrier: everything that a shared range had queued when it was fenced has ended.
     Fenced(RangeKey),
     /// The entry was a barrier: everything that the range accepted before its seal has ended.
@@ -50,7 +52,7 @@ impl LogContext {
     pub(super) fn is_of_copy(&self) -> bool {
         match self {
             Self::Append(append) => append.until.is_some(),
-            Self::Taken(_) | Self::Fenced(_) => true,
+            Self::Taken(_) | Self::Begun(..) | Self::Fenced(_) => true,
             Self::Drained(_) => false,
         }
     }
@@ -59,7 +61,7 @@ impl LogContext {
     pub(super) fn arrived(&self) -> Option<Instant> {
         match self {
             Self::Append(context) => Some(context.entry.arrived),
-            Self::Taken(_) | Self::Fenced(_) | Self::Drained(_) => None,
+            Self::Taken(_) | Self::Begun(..) | Self::Fenced(_) | Self::Drained(_) => None,
         }
     }
 }

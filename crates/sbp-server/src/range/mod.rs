@@ -7,7 +7,6 @@ mod activity;
 mod address_book;
 mod append;
 mod command;
-#[allow(dead_code, reason = "servers are told of sets of servers next")]
 mod copies;
 mod elsewhere;
 mod fetch;
@@ -28,7 +27,6 @@ mod ranges;
 mod read;
 mod readers;
 mod replica_set;
-#[allow(dead_code, reason = "servers are told of sets of servers next")]
 mod replication;
 mod requester;
 mod retention;
@@ -55,8 +53,8 @@ pub(crate) use outcome::{AppendDone, EntryId};
 pub(crate) use ranges::Ranges;
 pub(crate) use read::{LogRead, ReadJob};
 pub(crate) use readers::Readers;
-pub(crate) use replica_set::ReplicaSet;
-pub(crate) use replication::{Feed, FeedEntry, FeedKind, FollowJob, Heard};
+pub(crate) use replica_set::{CopyRecord, ReplicaSet};
+pub(crate) use replication::{Feed, FeedEntry, FeedKind, FencedEnd, FollowJob, Heard};
 pub(crate) use requester::{Notification, Requester};
 pub(crate) use server::RangeServer;
 pub(crate) use stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};

@@ -4,7 +4,7 @@
 //! that is to be made durable.
 
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, RangeKey, StreamId};
+use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
 use super::command::{Command, Effect, SealStep};
 use super::job::LogContext;
@@ -23,12 +23,14 @@ impl RangeServer {
     pub(crate) fn install(&self, stream: StreamId, facts: StreamFacts, ranges: &[HeldRange]) {
         let mut notifications = Notifications::default();
         let mut released = Vec::new();
+        let me = self.log.server_id();
         let queued = {
             let mut held = self.hub.ranges.lock();
             let (described, id) = (facts.clone(), stream);
             held.table.apply(Command::Describe { stream, facts });
             for range in ranges.iter().filter(|range| range.key.stream == id) {
-                held.install(&described, range, &mut released);
+                held.install(me, &described, range, &mut released);
+                self.end_or_begin(&mut held, range, &mut notifications);
             }
             held.wake(stream, &mut notifications);
             self.judge_parked(&mut held, stream, &mut notifications)
@@ -172,7 +174,13 @@ impl Ranges {
         }
     }
 
-    fn install(&mut self, facts: &StreamFacts, range: &HeldRange, released: &mut Vec<(RangeKey, Offset)>) {
+    fn install(
+        &mut self,
+        me: Option<ServerId>,
+        facts: &StreamFacts,
+        range: &HeldRange,
+        released: &mut Vec<(RangeKey, Offset)>,
+    ) {
         let HeldRange {
             key,
             start,
@@ -184,13 +192,15 @@ impl Ranges {
             self.table.apply(Command::Open {
                 stream: key.stream,
                 facts: facts.clone(),
-                range: range.fresh(),
+                range: range.opened(me),
             });
             return;
         };
         let raised = start > known.start;
         let moved = known.set != *set;
-        if let Some(end) = end {
+        if let Some(end) = end
+            && known.replica.is_none()
+        {
             self.table.apply(Command::Publish { key, end });
         }
         if moved {

@@ -1,7 +1,19 @@
 //! The servers that hold a range.
 
-use sbp_types::ServerId;
+use std::sync::Arc;
+
+use sbp_replication::{Quorum, ReplicatedRange};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId};
 use smallvec::SmallVec;
+
+/// What a server keeps of its copy of a range that others hold too, beside the range's servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CopyRecord {
+    /// How many entries without offset belong to the range at its end, if it has one.
+    pub(crate) end_marks: u32,
+    /// Where the copy ended when the range was fenced here, if it was.
+    pub(crate) fenced_at: Option<Position>,
+}
 
 /// The servers that hold a range, and how many of them must have an append before it is confirmed.
 ///
@@ -63,6 +75,20 @@ impl ReplicaSet {
     /// How many of the servers must have an append before it is confirmed.
     pub(crate) fn acks(&self) -> u8 {
         self.acks
+    }
+
+    /// The range as its servers know it; `None` if one server alone has it.
+    pub(crate) fn replicated(&self, key: RangeKey, epoch: Epoch, start: Offset) -> Option<Arc<ReplicatedRange>> {
+        if self.is_alone() {
+            return None;
+        }
+        Some(Arc::new(ReplicatedRange {
+            key,
+            epoch,
+            start,
+            servers: self.servers.clone(),
+            quorum: Quorum::new(self.servers.len(), self.acks.into())?,
+        }))
     }
 
     /// Whether a server that has the range takes its appends.

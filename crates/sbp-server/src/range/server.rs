@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use sbp_locks::Mutex;
 use sbp_log::{Clock, Log, LogEntry, Queued};
 use sbp_messages::ErrorCode;
-use sbp_types::StreamId;
+use sbp_types::{StreamId, TimestampMs};
 use smallvec::SmallVec;
 
 use super::address_book::AddressBook;
@@ -59,6 +59,11 @@ impl RangeServer {
     /// Sets how many bytes may wait for the disk, over all connections. Without this call there is no limit.
     pub(crate) fn set_max_pending(&self, bytes: u64) {
         self.max_pending.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The time now, by this server's clock.
+    pub(super) fn now(&self) -> TimestampMs {
+        self.clock.now()
     }
 
     fn pressure(&self) -> Pressure {
@@ -217,7 +222,7 @@ impl RangeServer {
             .iter()
             .filter_map(|entry| match &entry.context {
                 LogContext::Append(context) => Some((context.entry, context.promise)),
-                LogContext::Taken(_) | LogContext::Fenced(_) | LogContext::Drained(_) => None,
+                LogContext::Taken(_) | LogContext::Begun(..) | LogContext::Fenced(_) | LogContext::Drained(_) => None,
             })
             .collect();
         let mut entries = entries;

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sbp_log::{EntryHead, WriterState};
-use sbp_replication::Replica;
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, WriterId};
+use sbp_replication::{Recovered, Replica, Rules};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, WriterId};
 use smallvec::SmallVec;
 
-use super::replica_set::ReplicaSet;
+use super::replica_set::{CopyRecord, ReplicaSet};
 use super::writers::Writer;
 
 /// One range.
@@ -183,6 +183,14 @@ impl HostedStream {
             start: range.start.max(self.start),
             end: (range.phase == Phase::Sealed).then_some(range.confirmed),
             set: range.set.clone(),
+            copy: CopyRecord {
+                end_marks: range
+                    .replica
+                    .as_ref()
+                    .and_then(|replica| replica.end())
+                    .map_or(0, |end| end.marks),
+                fenced_at: range.replica.as_ref().and_then(|replica| replica.fenced_at()),
+            },
         }
     }
 
@@ -202,9 +210,44 @@ pub(crate) struct HeldRange {
     pub(crate) end: Option<Offset>,
     /// The servers that hold it.
     pub(crate) set: ReplicaSet,
+    pub(crate) copy: CopyRecord,
 }
 
 impl HeldRange {
+    /// The range's end with the entries without offset that belong to it, if it is sealed.
+    pub(crate) fn end_position(&self) -> Option<Position> {
+        let marks = self.copy.end_marks;
+        self.end.map(|offset| Position { offset, marks })
+    }
+
+    /// The state of this range before it has any records, when it is opened on the server `me`.
+    pub(crate) fn opened(&self, me: Option<ServerId>) -> RangeState {
+        let range = me.and_then(|me| Some((me, self.set.replicated(self.key, self.epoch, self.start)?)));
+        let replica = range.map(|(me, range)| {
+            let mut replica = Replica::open(me, range, Rules::default());
+            if let Some(end) = self.end_position() {
+                replica.end_told(end);
+            }
+            Box::new(replica)
+        });
+        RangeState {
+            replica,
+            ..self.fresh()
+        }
+    }
+
+    /// What this server may do with its copy after a start, if others have copies. The log has everything of it up to
+    /// `synced`.
+    pub(crate) fn recovered_replica(&self, me: Option<ServerId>, synced: Position) -> Option<Box<Replica>> {
+        let range = self.set.replicated(self.key, self.epoch, self.start)?;
+        let found = Recovered {
+            synced,
+            fenced_at: self.copy.fenced_at,
+            end: self.end_position(),
+        };
+        Some(Box::new(Replica::recover(me?, range, found, Rules::default())))
+    }
+
     /// The state of this range before it has any records.
     pub(crate) fn fresh(&self) -> RangeState {
         RangeState {

@@ -98,13 +98,7 @@ impl RangeTable {
             Command::Seal { key } => Effect::Seal(self.seal(key)),
             Command::Drain { key } => Effect::Seal(self.drain(key)),
             Command::Publish { key, end } => self.publish(key, end),
-            Command::Unseal { key } => match self.range_mut(key) {
-                Some(range) if matches!(range.phase, Phase::Sealing { .. }) => {
-                    range.phase = Phase::Open;
-                    Effect::Advanced(key.stream)
-                }
-                _ => Effect::None,
-            },
+            Command::Unseal { key } => self.unseal(key),
             Command::Place { key, set } => {
                 if let Some(range) = self.range_mut(key) {
                     range.set = set;
@@ -331,6 +325,16 @@ impl RangeTable {
         }
     }
 
+    fn unseal(&mut self, key: RangeKey) -> Effect {
+        match self.range_mut(key) {
+            Some(range) if matches!(range.phase, Phase::Sealing { .. }) => {
+                range.phase = Phase::Open;
+                Effect::Advanced(key.stream)
+            }
+            _ => Effect::None,
+        }
+    }
+
     fn publish(&mut self, key: RangeKey, end: Offset) -> Effect {
         match self.range_mut(key) {
             Some(range) if range.phase != Phase::Sealed => {
@@ -370,6 +374,10 @@ impl RangeTable {
             },
             None => Effect::None,
         }
+    }
+
+    pub(super) fn stream_mut(&mut self, id: StreamId) -> Option<&mut HostedStream> {
+        self.streams.get_mut(&id)
     }
 
     pub(super) fn range_mut(&mut self, key: RangeKey) -> Option<&mut RangeState> {

@@ -7,7 +7,7 @@ use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
 
 use crate::meta::MetadataChange;
 use crate::placement::{Change, PlacementState, StreamRecord};
-use crate::range::HeldRange;
+use crate::range::{CopyRecord, HeldRange};
 use crate::refusal::Refusal;
 
 /// The ranges held here and their streams, as they are durable.
@@ -172,6 +172,10 @@ impl HostedRanges {
                 epoch: told.epoch,
                 start: held.start.max(told.start),
                 // An end that is durable here is final.
+                copy: CopyRecord {
+                    end_marks: held.end.map_or(told.copy.end_marks, |_| held.copy.end_marks),
+                    fenced_at: held.copy.fenced_at,
+                },
                 end: held.end.or(told.end),
                 // The set of an open range never changes.
                 set: match held.end.or(told.end) {
@@ -213,6 +217,7 @@ mod tests {
             start: Offset(start),
             end: end.map(Offset),
             set: ReplicaSet::alone(),
+            copy: CopyRecord::default(),
         }
     }
 

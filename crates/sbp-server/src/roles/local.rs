@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
+use sbp_messages::ErrorCode;
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::{AbandonedEnd, Change, CommitError, PlacementStore, RangeServer, RangeServers};
-use crate::range::{self, HeldRange, StreamFacts};
-use crate::refusal::Done;
+use crate::range::{self, FencedEnd, HeldRange, StreamFacts};
+use crate::refusal::{Done, Refusal};
 
 /// The range server in the same process. What it is told is durable already: see [`SharedStore`].
 #[derive(Clone, Debug)]
@@ -20,6 +21,14 @@ pub(crate) struct LocalRangeServer {
 impl RangeServer for LocalRangeServer {
     fn seal(&self, key: RangeKey, _: Epoch, _: Option<Offset>, done: Done<Offset>) {
         self.ranges.seal(key, done);
+    }
+
+    fn fence(&self, key: RangeKey, _: Epoch, done: Done<FencedEnd>) {
+        done(Err(no_copies(key)));
+    }
+
+    fn write_back(&self, key: RangeKey, _: Epoch, _: &[ServerId], _: Position, done: Done<()>) {
+        done(Err(no_copies(key)));
     }
 
     fn abandon_seal(&self, key: RangeKey, end: AbandonedEnd) {
@@ -62,6 +71,12 @@ impl RangeServer for LocalRangeServer {
         };
         done(Ok(ends));
     }
+}
+
+/// Ranges with several copies are placed on range servers in processes of their own.
+fn no_copies(key: RangeKey) -> Refusal {
+    let message = format!("range {key} has several copies, and none of them is in the placement driver's process");
+    Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message)
 }
 
 /// The range server in the same process, and those in other processes.

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use sbp_messages::{
     DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, ListRangesRequest, ListRangesResponse, MAX_ENTRIES,
-    RangeCriteria, Status, TrimStreamsRequest, TrimStreamsResponse, TrimmedStream,
+    RangeCriteria, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, TrimStreamsRequest,
+    TrimStreamsResponse, TrimmedStream,
 };
-use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
+use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -17,6 +18,7 @@ use super::greeting::allocate_id;
 use super::hosted_ranges::Update;
 use super::range_store::{Job, RangeStore};
 use super::wire::{held_range, located, stream_record};
+use crate::followers::FollowerLinks;
 use crate::peer::{PeerChannel, PeerError};
 use crate::placement::ServerRecord;
 use crate::range::{HeldRange, RangeServer, Upstream};
@@ -32,6 +34,8 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct RangeRole {
     pub(crate) server_id: ServerId,
     pub(crate) channel: PeerChannel,
+    /// What sends to the servers that hold ranges of this one too, for as long as this exists.
+    pub(crate) _followers: Arc<FollowerLinks>,
     pub(crate) range_store: RangeStore,
     pub(crate) ranges: Weak<RangeServer>,
     pub(crate) runtime: Handle,
@@ -122,6 +126,17 @@ impl RangeRole {
         if !servers.is_empty() {
             self.range_store.submit(Job::Locate { servers });
         }
+    }
+
+    /// Sends a range that is being sealed, up to `end`, to servers that lack some of it.
+    pub(crate) async fn write_back(&self, key: RangeKey, to: &[ServerId], end: Position) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let done: Done<()> = Box::new(move |result| {
+            // The caller has stopped waiting for the answer.
+            drop(reply.send(result));
+        });
+        self.ranges()?.write_back(key, to, end, done);
+        answer.await.unwrap_or_else(|_| Err(Refusal::shutting_down()))
     }
 
     /// Deletes a stream.
@@ -315,6 +330,38 @@ impl RangeRole {
         );
         tracing::error!("{message}");
         Err(Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, message))
+    }
+
+    /// Asks the placement driver to seal the ranges that this server does not go on with, and to open the next ones.
+    pub(crate) async fn ask_to_seal(&self) {
+        let Ok(ranges) = self.ranges() else { return };
+        let wanted = ranges.want_seals();
+        drop(ranges);
+        for chunk in wanted.chunks(MAX_ENTRIES) {
+            let request = SealRangesRequest {
+                ranges: chunk
+                    .iter()
+                    .map(|(key, epoch)| RangeId {
+                        stream_id: key.stream,
+                        range_index: Some(key.range),
+                        epoch: Some(*epoch),
+                        end_offset: None,
+                    })
+                    .collect(),
+                kind: SealKind::PLACEMENT_DRIVER,
+                ..Default::default()
+            };
+            let answers: Result<Vec<SealRangesResponse>, PeerError> = self.channel.call(&request, CALL_TIMEOUT).await;
+            match answers {
+                Ok(answers) => {
+                    let results = answers.iter().flat_map(|answer| &answer.seal_responses);
+                    for result in results.filter(|result| !result.status.is_success()) {
+                        tracing::warn!(stream = %result.stream_id, status = %result.status, "a range that this server does not go on with is not sealed yet");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "ranges that this server does not go on with are not sealed yet"),
+            }
+        }
     }
 
     /// Asks the placement driver to trim streams. It sends the trim to this server once it is durable.

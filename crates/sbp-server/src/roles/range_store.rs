@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
-use sbp_types::{Epoch, Offset, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, StreamId};
 
 use super::hosted_ranges::{HostedRanges, Update};
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::{Change, ServerRecord};
-use crate::range::{HeldRange, RangeServer, SWEEP};
+use crate::range::{CopyRecord, FencedEnd, HeldRange, RangeServer, SWEEP};
 use crate::refusal::{Done, Refusal};
 
 /// A change of the ranges held here that has to become durable.
@@ -33,6 +33,19 @@ pub(crate) enum Job {
         epoch: Option<Epoch>,
         end: Option<Offset>,
         done: Done<HeldRange>,
+    },
+    /// Fence the copy of a range that other servers hold too. The result, where the copy ends, is given when the fence is
+    /// durable.
+    Fence {
+        key: RangeKey,
+        epoch: Option<Epoch>,
+        done: Done<FencedEnd>,
+    },
+    /// A fenced copy ended here.
+    Fenced {
+        key: RangeKey,
+        taken: Result<Position, Refusal>,
+        done: Done<FencedEnd>,
     },
     /// The log has ended everything that a range accepted before its seal.
     Drained {
@@ -141,6 +154,8 @@ impl Worker {
         match job {
             Job::Learn { stream, update, done } => done(self.learn(stream, update)),
             Job::Seal { key, epoch, end, done } => self.seal(key, epoch, end, done),
+            Job::Fence { key, epoch, done } => self.fence(key, epoch, done),
+            Job::Fenced { key, taken, done } => done(taken.and_then(|taken| self.fenced(key, taken))),
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
             Job::Locate { servers } => self.locate(servers),
@@ -190,6 +205,33 @@ impl Worker {
                 }),
             );
         }
+    }
+
+    fn fence(&mut self, key: RangeKey, epoch: Option<Epoch>, done: Done<FencedEnd>) {
+        let jobs = self.jobs.clone();
+        self.ranges.fence(
+            key,
+            epoch,
+            Box::new(move |taken| {
+                // The receiver has ended if the server is shutting down.
+                let _stopped = jobs.send(Job::Fenced { key, taken, done });
+            }),
+        );
+    }
+
+    /// Makes a fence durable, together with the place where the copy ended.
+    fn fenced(&mut self, key: RangeKey, taken: Position) -> Result<FencedEnd, Refusal> {
+        let held = self.hosted_ranges.ranges.get(&key);
+        let held = held.ok_or_else(|| Refusal::range_not_here(key))?;
+        if held.copy.fenced_at.is_none() {
+            let copy = CopyRecord {
+                fenced_at: Some(taken),
+                ..held.copy
+            };
+            let held = HeldRange { copy, ..held.clone() };
+            self.commit(vec![MetadataChange::Hold(held)])?;
+        }
+        self.ranges.fence_is_durable(key, taken)
     }
 
     fn drained(&mut self, key: RangeKey, end: Result<Offset, Refusal>) {

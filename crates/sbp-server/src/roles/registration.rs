@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use sbp_messages::{RangeServer, ReportMetricsResponse};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::members::tell_members;
@@ -36,6 +37,8 @@ pub(crate) async fn keep_in_touch(
     // Whether the last look has failed, or brought something that could not be taken over.
     let mut behind = false;
     let latest = watch::Sender::new(None);
+    // The question to seal ranges that is under way.
+    let mut asking: Option<JoinHandle<()>> = None;
     tokio::spawn(tell_members(role.clone(), latest.subscribe(), every));
     loop {
         let look = tokio::select! {
@@ -49,6 +52,10 @@ pub(crate) async fn keep_in_touch(
             }
         };
         let Some(role) = role.upgrade() else { return };
+        if asking.as_ref().is_none_or(JoinHandle::is_finished) {
+            let role = Arc::clone(&role);
+            asking = Some(tokio::spawn(async move { role.ask_to_seal().await }));
+        }
         if look {
             let connection = *connections.borrow_and_update();
             let learned = role.learn_everything().await;

@@ -8,17 +8,18 @@ use std::time::Duration;
 use sbp_locks::Mutex;
 use sbp_messages::{
     DeleteStreamsRequest, DeleteStreamsResponse, DescribeRangesRequest, DescribeRangesResponse, ErrorCode,
-    HeartbeatRequest, MAX_ENTRIES, Range, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream,
-    StreamRanges, SyncRangesRequest, SyncRangesResponse,
+    HeartbeatRequest, MAX_ENTRIES, Range, RangeId, ReplicaServer, ReplicaState, SealKind, SealRangesRequest,
+    SealRangesResponse, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
+use sbp_replication::Vote;
 use sbp_transport::{ClientTls, Descriptors};
-use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
 use super::wire::wire_range;
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
-use crate::range::{AddressBook, HeldRange, StreamFacts};
+use crate::range::{AddressBook, FencedEnd, HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
 
 /// How long a range server may take to answer.
@@ -139,6 +140,19 @@ fn check(status: &Status) -> Result<(), Refusal> {
     Err(Refusal::new(status.code, status.message.clone()))
 }
 
+/// Sends a SYNC_RANGES about one stream.
+async fn sync(channel: &PeerChannel, request: &SyncRangesRequest) -> Result<(), Refusal> {
+    let answers: Vec<SyncRangesResponse> = call(channel, request).await?;
+    let answer = answers.iter().flat_map(|answer| &answer.sync_responses).next();
+    match answer {
+        Some(result) => check(&result.status),
+        None => Err(answers
+            .last()
+            .and_then(|answer| check(&answer.status).err())
+            .unwrap_or_else(incomplete)),
+    }
+}
+
 fn incomplete() -> Refusal {
     Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, "the range server's answer is incomplete")
 }
@@ -167,6 +181,72 @@ impl RangeServer for RemoteServer {
         });
     }
 
+    fn fence(&self, key: RangeKey, epoch: Epoch, done: Done<FencedEnd>) {
+        let request = SealRangesRequest {
+            ranges: vec![RangeId {
+                stream_id: key.stream,
+                range_index: Some(key.range),
+                epoch: Some(epoch),
+                end_offset: None,
+            }],
+            kind: SealKind::RANGE_SERVER,
+            ..Default::default()
+        };
+        self.ask(done, |channel| async move {
+            let answers: Vec<SealRangesResponse> = call(&channel, &request).await?;
+            let answer = answers.iter().flat_map(|answer| &answer.seal_responses).next();
+            let Some(result) = answer else {
+                answers.last().map_or(Ok(()), |answer| check(&answer.status))?;
+                return Err(incomplete());
+            };
+            check(&result.status)?;
+            let range = result.range.as_ref().filter(|range| range.end().is_none());
+            let range = range.ok_or_else(incomplete)?;
+            Ok(FencedEnd {
+                vote: Vote {
+                    end: Position {
+                        offset: range.next_offset,
+                        marks: range.next_marks,
+                    },
+                },
+                confirmed: Position::start(result.confirmed_offset.unwrap_or(Offset::ZERO)),
+            })
+        });
+    }
+
+    fn write_back(&self, key: RangeKey, epoch: Epoch, to: &[ServerId], end: Position, done: Done<()>) {
+        let target = |server: &ServerId| ReplicaServer {
+            range_server: Some(sbp_messages::RangeServer {
+                server_id: *server,
+                advertise_addr: self
+                    .addresses
+                    .address(*server)
+                    .map(|address| address.to_string())
+                    .unwrap_or_default(),
+                ..Default::default()
+            }),
+            state: ReplicaState::COPYING,
+            ..ReplicaServer::default()
+        };
+        let order = Range {
+            stream_id: key.stream,
+            range_index: key.range,
+            epoch: Some(epoch),
+            next_offset: end.offset,
+            next_marks: end.marks,
+            servers: to.iter().map(target).collect(),
+            ..Range::default()
+        };
+        let request = SyncRangesRequest {
+            stream_ranges: vec![StreamRanges {
+                stream_id: key.stream,
+                ranges: vec![order],
+            }],
+            ..Default::default()
+        };
+        self.ask(done, |channel| async move { sync(&channel, &request).await });
+    }
+
     /// The range server has made the end durable, and keeps it.
     fn abandon_seal(&self, _: RangeKey, _: AbandonedEnd) {}
 
@@ -190,17 +270,7 @@ impl RangeServer for RemoteServer {
             }],
             ..Default::default()
         };
-        self.ask(done, |channel| async move {
-            let answers: Vec<SyncRangesResponse> = call(&channel, &request).await?;
-            let answer = answers.iter().flat_map(|answer| &answer.sync_responses).next();
-            match answer {
-                Some(result) => check(&result.status),
-                None => Err(answers
-                    .last()
-                    .and_then(|answer| check(&answer.status).err())
-                    .unwrap_or_else(incomplete)),
-            }
-        });
+        self.ask(done, |channel| async move { sync(&channel, &request).await });
     }
 
     /// An empty sync tells the range server that the stream has changed, and it asks the placement driver how.

@@ -6,7 +6,7 @@ use sbp_messages::{Range, ReplicaServer, ReplicaState, Stream, check_address};
 use sbp_types::{Epoch, Offset, ServerId};
 
 use crate::placement::{SchemaRecord, ServerRecord, Settings, StreamRecord};
-use crate::range::{AddressBook, HeldRange, ReplicaSet};
+use crate::range::{AddressBook, CopyRecord, HeldRange, ReplicaSet};
 
 /// The record of a range in a message.
 pub(crate) fn held_range(range: &Range) -> HeldRange {
@@ -19,6 +19,10 @@ pub(crate) fn held_range(range: &Range) -> HeldRange {
         start: range.start_offset,
         end: range.end(),
         set: replica_set(range),
+        copy: CopyRecord {
+            end_marks: range.end_marks,
+            fenced_at: None,
+        },
     }
 }
 
@@ -87,6 +91,7 @@ pub(crate) fn wire_range(
         servers,
         epoch: Some(held.epoch),
         ack_count: acks,
+        end_marks: held.copy.end_marks,
         ..Range::default()
     }
 }
@@ -141,6 +146,7 @@ mod tests {
             start: Offset(5),
             end: None,
             set: ReplicaSet::new(servers.iter().copied().map(ServerId), Some(3)),
+            copy: CopyRecord::default(),
         }
     }
 

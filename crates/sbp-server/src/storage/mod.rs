@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_log::{Clock, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
-use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId};
+use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
 use crate::disk_watch::DiskWatch;
 use crate::error::StartError;
@@ -262,8 +262,18 @@ impl Opened {
             .collect();
         for held in &held {
             let facts = state.stream(held.key.stream).map(|stream| stream.facts());
-            let range = recovered_range(held, ends.get(&held.key), recovered.damage.unlisted_ranges);
+            let range = recovered_range(
+                log.server_id(),
+                held,
+                ends.get(&held.key),
+                recovered.damage.unlisted_ranges,
+            );
             hub.open(held.key.stream, facts.unwrap_or_default(), range);
+            if !held.set.is_alone()
+                && let Some(end) = held.end_position()
+            {
+                log.end_range(held.key, end);
+            }
             log.release(held.key, held.start);
         }
         // The log remembers only in its checkpoint what was released, so this is repeated at each start.
@@ -385,7 +395,12 @@ pub(crate) fn check_together(
 }
 
 /// The state of a range after a start.
-fn recovered_range(held: &HeldRange, end: Option<&RangeEnd>, unlisted_damage: bool) -> RangeState {
+fn recovered_range(
+    me: Option<ServerId>,
+    held: &HeldRange,
+    end: Option<&RangeEnd>,
+    unlisted_damage: bool,
+) -> RangeState {
     let fresh = held.fresh();
     let proven = end.map_or(!unlisted_damage, |end| end.proven);
     let next = match held.end {
@@ -396,10 +411,20 @@ fn recovered_range(held: &HeldRange, end: Option<&RangeEnd>, unlisted_damage: bo
         Phase::Open if !proven => Phase::EndDamaged,
         phase => phase,
     };
+    let synced = end.map_or(Position::start(held.start), |end| Position {
+        offset: end.next_offset,
+        marks: end.next_marks,
+    });
+    let replica = held.recovered_replica(me, synced);
+    // What is confirmed of a range that others hold too is told by its primary.
+    let confirmed = replica
+        .as_ref()
+        .map_or(next, |replica| replica.readable().map_or(held.start, |end| end.offset));
     RangeState {
         next,
-        confirmed: next,
+        confirmed,
         phase,
+        replica,
         ..fresh
     }
 }

@@ -638,6 +638,7 @@ fn the_last_index_and_epoch_are_not_wrapped() {
     let last = RangeRecord {
         key: key(i32::MAX),
         end_offset: Some(Offset(3)),
+        end_marks: 0,
         ..RangeRecord::clone(state.last_range(S).unwrap())
     };
     state.install(Change::PutRange(Arc::new(last)));

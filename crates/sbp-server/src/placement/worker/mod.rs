@@ -5,6 +5,7 @@
 
 mod orders;
 mod promise;
+mod shared_seal;
 #[cfg(test)]
 mod tests;
 mod tombstones;
@@ -17,8 +18,10 @@ use std::time::{Duration, Instant};
 use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, RangeKey, ServerId, StreamId};
+use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
+use smallvec::SmallVec;
 
+use self::shared_seal::SharedSeal;
 use super::apply::{Command, apply};
 use super::effects::{Effects, Order, Outcome};
 use super::operations::{OperationId, Operations};
@@ -30,7 +33,7 @@ use super::state::{Change, PlacementState};
 use super::store::{CommitError, PlacementStore};
 use super::trim::{TrimPlan, plan_trim};
 use crate::failure::Health;
-use crate::range::SWEEP;
+use crate::range::FencedEnd;
 use crate::refusal::{Done, Refusal};
 
 /// The most events to handle before the decided changes are made durable.
@@ -56,12 +59,28 @@ pub(super) enum Event {
     Job(MetadataJob),
     /// A range server has answered a seal.
     Sealed(OperationId, Result<Offset, Refusal>),
+    /// A server that holds a range with others has said where its copy ends.
+    Voted(OperationId, ServerId, Result<FencedEnd, Refusal>),
+    /// A server has sent what others lacked of a range up to its end.
+    WrittenBack(
+        OperationId,
+        ServerId,
+        SmallVec<[ServerId; 3]>,
+        Position,
+        Result<(), Refusal>,
+    ),
     /// A range server has told the confirmed end of a range that is to be trimmed.
     End(OperationId, Result<Offset, Refusal>),
     /// A range server has carried out an order about a stream, or refused it.
     Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
     /// A range server has sent a HEARTBEAT: orders that did not reach it are sent again.
     Settle(ServerId),
+    /// A range server is gone.
+    Lost,
+    /// The seal of a range whose primary is gone has ended, well or not.
+    LostSealed(RangeKey),
+    /// It is time to decide a seal that waited for further votes.
+    Timer(OperationId),
     /// It is time to check which tombstones can be removed.
     Sweep,
     /// The server is shutting down.
@@ -78,6 +97,8 @@ enum AwaitedStep {
         open_next: bool,
         server: ServerId,
     },
+    /// The servers of a range that several hold.
+    SharedSeal(Box<SharedSeal>),
     /// The confirmed end of the open range.
     TrimEnd { stream: StreamId, start: Offset },
     /// The answers of range servers to orders. `missing` have not answered; then `outcome` is the result.
@@ -126,6 +147,10 @@ pub(super) struct Worker {
     /// Streams about which a range server could not be given an order, by server.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     last_sweep: Instant,
+    /// When seals are decided that wait for further votes.
+    timers: Vec<(Instant, OperationId)>,
+    /// Ranges that are being sealed because their primary is gone.
+    lost: BTreeSet<RangeKey>,
 }
 
 impl Worker {
@@ -157,13 +182,15 @@ impl Worker {
             waiting: HashMap::new(),
             owed: BTreeMap::new(),
             last_sweep: Instant::now(),
+            timers: Vec::new(),
+            lost: BTreeSet::new(),
         }
     }
 
     /// Handles events until the server shuts down.
     pub(super) fn run(mut self, inbox: &mpsc::Receiver<Event>) {
         loop {
-            match inbox.recv_timeout(SWEEP) {
+            match inbox.recv_timeout(self.until_timer()) {
                 Ok(Event::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Ok(event) => {
                     if self.handle_all(event, inbox) {
@@ -171,6 +198,9 @@ impl Worker {
                     }
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            if self.fire_timers(inbox) {
+                break;
             }
             if self.sweep_is_due() && self.handle_all(Event::Sweep, inbox) {
                 break;
@@ -221,9 +251,19 @@ impl Worker {
         match event {
             Event::Job(job) => self.admit(job),
             Event::Sealed(id, end) => self.handle_sealed(id, end),
+            Event::Voted(id, server, voted) => self.handle_voted(id, server, voted),
+            Event::WrittenBack(id, source, to, end, done) => self.handle_written_back(id, source, to, end, done),
+            Event::Timer(id) => self.handle_timer(id),
             Event::End(id, end) => self.handle_end(id, end),
             Event::Told(id, server, stream, result) => self.handle_told(id, server, stream, result),
-            Event::Settle(server) => self.settle(server),
+            Event::Settle(server) => {
+                self.settle(server);
+                self.seal_lost();
+            }
+            Event::Lost => self.seal_lost(),
+            Event::LostSealed(key) => {
+                self.lost.remove(&key);
+            }
             Event::Sweep => self.sweep(),
             Event::Stop => return true,
         }
@@ -258,6 +298,10 @@ impl Worker {
             Task::Seal { on_behalf, target } => match plan_seal(&self.state, target, on_behalf) {
                 Err(refusal) => self.operations.finish(id, Err(refusal)),
                 Ok(SealPlan::Done(range)) => self.operations.finish(id, Ok(Outcome::Range(range))),
+                Ok(SealPlan::SealShared(range)) => {
+                    let open_next = on_behalf == SealFor::PlacementDriver;
+                    self.seal_shared(id, &range, target.end_offset, open_next);
+                }
                 Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
                 Ok(SealPlan::Seal { server, key, epoch }) => {
                     let waiting = AwaitedStep::Seal {
@@ -375,6 +419,7 @@ impl Worker {
                 }
                 self.registry.lock().candidates(Instant::now())
             }
+            Command::FinishSharedSeal(_) => self.registry.lock().candidates(Instant::now()),
             _ => Vec::new(),
         };
         apply(&self.state, &candidates, command, self.clock.now())

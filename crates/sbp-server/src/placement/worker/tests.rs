@@ -1,12 +1,12 @@
 //! The worker with a range server that does what the test says.
 
 use sbp_sim::ManualClock;
-use sbp_types::Epoch;
+use sbp_types::{Epoch, Position};
 
 use super::*;
 use crate::placement::testing::{PATIENCE, code, end, key, seal, start};
 use crate::placement::{DriverParts, NewStream, Outcomes, PlacementDriver, Request, ServerRecord};
-use crate::range::{HeldRange, StreamFacts};
+use crate::range::{FencedEnd, HeldRange, StreamFacts};
 
 const A: ServerId = ServerId(5);
 const CONNECTION: i64 = 77;
@@ -31,6 +31,14 @@ impl Scripted {
 }
 
 impl RangeServer for Scripted {
+    fn fence(&self, _: RangeKey, _: Epoch, done: Done<FencedEnd>) {
+        done(Err(Refusal::unanswered()));
+    }
+
+    fn write_back(&self, _: RangeKey, _: Epoch, _: &[ServerId], _: Position, done: Done<()>) {
+        done(Err(Refusal::unanswered()));
+    }
+
     fn seal(&self, key: RangeKey, _: Epoch, seen: Option<Offset>, done: Done<Offset>) {
         self.ask(Asked::Seal(key, seen, done));
     }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sbp_log::LogEntry;
-use sbp_record::STAMP_LENGTH;
 use sbp_types::{Epoch, Position, TimestampMs};
 use smallvec::SmallVec;
 
@@ -56,7 +55,6 @@ impl RecentEntry {
     pub(in crate::range) fn of(entry: &LogEntry<LogContext>, at: Position, to: Position) -> Self {
         let mut chunks = SmallVec::new();
         if !entry.prefix.is_empty() {
-            debug_assert_eq!(entry.prefix.len(), STAMP_LENGTH);
             chunks.push(bytes::Bytes::copy_from_slice(&entry.prefix));
         }
         chunks.extend(entry.chunks.iter().cloned());

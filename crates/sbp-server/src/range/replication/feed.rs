@@ -1,7 +1,7 @@
 //! What a server sends to those that hold its ranges too, and what becomes of their answers.
 
-use bytes::{Bytes, BytesMut};
-use sbp_log::{EntryHead, ReadError, StoredEntry};
+use bytes::{BufMut, Bytes, BytesMut};
+use sbp_log::{EntryHead, EntryKind, ReadError, StoredEntry};
 use sbp_record::{EncodeOptions, WriterStamp, encode_fence};
 use sbp_replication::{Answer, Standing};
 use sbp_types::{Epoch, Position, RangeKey, ServerId, TimestampMs};
@@ -37,6 +37,8 @@ pub(crate) struct FeedEntry {
 pub(crate) enum FeedKind {
     /// A batch, or a writer's fence.
     Batch,
+    /// The state of the writers, or a part of it.
+    Writers,
 }
 
 /// What is to be sent to one server now.
@@ -133,8 +135,10 @@ impl RangeServer {
             }
             ranges.copy_moved(heard.key, &mut notifications);
         }
+        let confirmed = ranges.confirmed_of(answers.iter().map(|heard| heard.key));
         self.hub.finish(ranges);
         notifications.send();
+        self.log.confirm_all(confirmed);
     }
 
     /// The connection to another server is gone, and with it what was on its way.
@@ -164,6 +168,19 @@ impl RangeServer {
 }
 
 impl Ranges {
+    /// What is known to be confirmed of these ranges.
+    pub(super) fn confirmed_of(&self, keys: impl Iterator<Item = RangeKey>) -> SmallVec<[(RangeKey, Position); 4]> {
+        let mut confirmed: SmallVec<[(RangeKey, Position); 4]> = SmallVec::new();
+        for key in keys {
+            if confirmed.iter().all(|(other, _)| *other != key)
+                && let Some(replica) = self.table.replica(key)
+            {
+                confirmed.push((key, replica.confirmed()));
+            }
+        }
+        confirmed
+    }
+
     /// Adds entries of one range that are in memory.
     fn feed_range(&mut self, server: ServerId, key: RangeKey, most_bytes: usize, feed: &mut Feed) {
         while let Some(replica) = self.table.replica(key)
@@ -183,14 +200,11 @@ impl Ranges {
                 key,
                 epoch: recent.epoch,
                 at,
-                kind: Some(FeedKind::Batch),
+                kind: Some(kind_of(&recent.head)),
                 append_time: recent.append_time,
                 confirmed,
                 sealed_end,
-                chunks: match recent.head.is_fence() {
-                    true => fence_bytes(&recent.head),
-                    false => recent.chunks.clone(),
-                },
+                chunks: sent_bytes(&recent.head, &recent.chunks),
             });
             self.is_sent(server, key, to, confirmed);
         }
@@ -211,14 +225,11 @@ impl Ranges {
                 key,
                 epoch: entry.head.epoch,
                 at,
-                kind: Some(FeedKind::Batch),
+                kind: Some(kind_of(&entry.head)),
                 append_time: entry.head.append_time,
                 confirmed,
                 sealed_end,
-                chunks: match entry.head.is_fence() {
-                    true => fence_bytes(&entry.head),
-                    false => entry.bytes.chunks().iter().cloned().collect(),
-                },
+                chunks: sent_bytes(&entry.head, entry.bytes.chunks()),
             });
             self.is_sent(server, key, to, confirmed);
         }
@@ -251,6 +262,28 @@ impl Ranges {
         let outbox: &mut Outbox = self.outboxes.of(server);
         outbox.sent.insert(key);
         outbox.tell(key, confirmed);
+    }
+}
+
+fn kind_of(head: &EntryHead) -> FeedKind {
+    match head.kind {
+        EntryKind::Batch | EntryKind::Fence => FeedKind::Batch,
+        EntryKind::Writers { .. } => FeedKind::Writers,
+    }
+}
+
+/// The bytes by which an entry is sent, given those that the log keeps of it. Those of a part of the writers' state begin
+/// with its number and the number of parts.
+fn sent_bytes(head: &EntryHead, kept: &[Bytes]) -> SmallVec<[Bytes; 2]> {
+    match head.kind {
+        EntryKind::Batch => kept.iter().cloned().collect(),
+        EntryKind::Fence => fence_bytes(head),
+        EntryKind::Writers { part, parts } => {
+            let mut numbers = BytesMut::with_capacity(4);
+            numbers.put_u16(part);
+            numbers.put_u16(parts);
+            std::iter::once(numbers.freeze()).chain(kept.iter().cloned()).collect()
+        }
     }
 }
 

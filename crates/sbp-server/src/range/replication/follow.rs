@@ -42,6 +42,8 @@ pub(crate) struct FollowJob {
     pub(crate) append_time: TimestampMs,
     pub(crate) max_timestamp: TimestampMs,
     pub(crate) claim: Option<WriterSequence>,
+    /// Of the state of the writers, which part it is, and how many there are.
+    pub(crate) part: (u16, u16),
     /// The batch as it was received; of a fence, what tells its writer.
     pub(crate) chunks: SmallVec<[bytes::Bytes; 1]>,
 }
@@ -64,7 +66,11 @@ impl FollowJob {
         let claim = self.claim.unwrap_or_default();
         let (kind, count) = match self.offered.entry {
             Entry::Records(count) => (EntryKind::Batch, count),
-            Entry::Mark | Entry::Writers => (EntryKind::Fence, 0),
+            Entry::Mark => (EntryKind::Fence, 0),
+            Entry::Writers => {
+                let (part, parts) = self.part;
+                (EntryKind::Writers { part, parts }, 0)
+            }
         };
         let head = EntryHead {
             key: self.key,
@@ -85,7 +91,8 @@ impl FollowJob {
                 SmallVec::from_slice(&stamp_base_offset(head.base_offset)),
                 without_stamp(&self.chunks),
             ),
-            Entry::Mark | Entry::Writers => (SmallVec::new(), SmallVec::new()),
+            Entry::Mark => (SmallVec::new(), SmallVec::new()),
+            Entry::Writers => (SmallVec::new(), self.chunks.clone()),
         };
         let context = LogContext::Taken(TakenContext {
             requester: Arc::clone(requester),
@@ -109,14 +116,17 @@ impl RangeServer {
     pub(crate) fn follow(&self, requester: &Arc<dyn Requester>, jobs: &mut Vec<FollowJob>, done: &mut Vec<AppendDone>) {
         let mut entries = Vec::with_capacity(jobs.len());
         let mut notifications = Notifications::default();
-        let queued = {
+        let keys: SmallVec<[RangeKey; 8]> = jobs.iter().map(|job| job.key).collect();
+        let (queued, confirmed) = {
             // Held until the log has queued the entries, so that they are queued in the order of their places.
             let mut ranges = self.hub.ranges.lock();
             for job in jobs.drain(..) {
                 done.extend(ranges.judge_offered(requester, job, &mut entries, &mut notifications));
             }
-            self.queue_taken(&mut ranges, entries, &mut notifications)
+            let queued = self.queue_taken(&mut ranges, entries, &mut notifications);
+            (queued, ranges.confirmed_of(keys.into_iter()))
         };
+        self.log.confirm_all(confirmed);
         done.append(&mut notifications.take_appended(requester));
         self.post(notifications, queued);
     }

@@ -9,6 +9,8 @@ mod follow;
 mod seal;
 mod settle;
 mod table;
+mod turn;
 
 pub(crate) use feed::{Feed, FeedEntry, FeedKind, Heard};
 pub(crate) use follow::FollowJob;
+pub(crate) use seal::FencedEnd;

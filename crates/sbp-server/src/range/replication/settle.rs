@@ -1,5 +1,7 @@
 //! What happens when the log, or a follower, has synced entries of a shared range.
 
+use std::collections::VecDeque;
+
 use sbp_log::LogEntry;
 use sbp_messages::ErrorCode;
 use sbp_replication::{Answer, Replica};
@@ -61,6 +63,10 @@ impl Ranges {
                     note(context.key);
                     self.copy_ended(context.key, context.to, failed);
                     taken.push(context);
+                }
+                LogContext::Begun(key, to) => {
+                    note(key);
+                    self.copy_ended(key, to, failed);
                 }
                 LogContext::Fenced(key) => fenced.push(key),
                 LogContext::Drained(_) => {}
@@ -134,6 +140,7 @@ impl Ranges {
     pub(super) fn copy_moved(&mut self, key: RangeKey, notifications: &mut Notifications) {
         self.answer_seals(key);
         let Some(replica) = self.table.replica(key) else { return };
+        let is_ended = replica.end().is_some();
         let (acknowledged, synced) = (replica.acknowledged(), replica.synced_end());
         let needed = replica.needed_from();
         let grows = self.grown.iter().position(|grown| *grown == key);
@@ -151,6 +158,12 @@ impl Ranges {
             .into_iter()
             .partition(|repeated| repeated.to <= synced);
         work.repeated = missing;
+        // What lies behind the end was not stored, for certain.
+        let behind = if is_ended {
+            std::mem::take(&mut work.unconfirmed)
+        } else {
+            VecDeque::new()
+        };
         if work.is_idle() {
             self.copies.remove(&key);
         }
@@ -159,6 +172,18 @@ impl Ranges {
                 self.fence_ended(key.stream, writer, epoch, None, notifications);
             }
             notifications.push(append.requester, append.entry.done(Ok(append.stored)));
+        }
+        for (_, append) in behind {
+            let refusal = Refusal::new(
+                ErrorCode::RANGE_ALREADY_SEALED,
+                format!(
+                    "range {key} was sealed before this append was confirmed: it is not stored, and the next range takes it"
+                ),
+            );
+            if let Promise::Fence { writer, epoch } = append.promise {
+                self.fence_ended(key.stream, writer, epoch, Some(&refusal), notifications);
+            }
+            notifications.push(append.requester, append.entry.done(Err(refusal.into())));
         }
         for Repeated {
             is_written_back,

@@ -2,7 +2,7 @@
 
 use sbp_messages::ErrorCode;
 use sbp_replication::{Offered, Replica, Verdict};
-use sbp_types::{Epoch, RangeKey};
+use sbp_types::{Epoch, RangeKey, StreamId};
 
 use crate::range::table::RangeTable;
 use crate::refusal::Refusal;
@@ -44,6 +44,13 @@ impl RangeTable {
             Refusal::new(ErrorCode::INVALID_REQUEST, message)
         };
         range.change_replica(offer).ok_or_else(alone)
+    }
+
+    /// Forgets the writers of a stream, to be told of them anew.
+    pub(super) fn forget_writers(&mut self, stream: StreamId) {
+        if let Some(hosted) = self.stream_mut(stream) {
+            hosted.writers.clear();
+        }
     }
 
     fn missing_range(&self, key: RangeKey) -> Refusal {

@@ -132,6 +132,7 @@ fn follow_job(request_index: i32, entry: FeedEntry) -> FollowJob {
             epoch: head.meta.writer_epoch,
             sequence: head.meta.base_sequence,
         }),
+        part: (0, 1),
         chunks,
     }
 }

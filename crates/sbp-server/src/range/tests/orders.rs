@@ -150,6 +150,7 @@ fn a_trim_moves_the_start_and_takes_ranges_but_never_the_last() {
             start: Offset(15),
             end: None,
             set: ReplicaSet::alone(),
+            copy: CopyRecord::default(),
         }
     );
     let mut sealed = table();

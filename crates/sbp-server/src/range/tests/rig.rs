@@ -19,8 +19,8 @@ use smallvec::smallvec;
 
 use super::listener::Listener;
 use crate::range::{
-    AppendDone, AppendEntry, AppendJob, FollowJob, HeadFacts, HeldRange, RangeHub, RangeServer, RangeState, ReplicaSet,
-    StreamFacts, WriterSequence,
+    AppendDone, AppendEntry, AppendJob, CopyRecord, FollowJob, HeadFacts, HeldRange, RangeHub, RangeServer, RangeState,
+    ReplicaSet, StreamFacts, WriterSequence,
 };
 use crate::refusal::Refusal;
 
@@ -159,6 +159,7 @@ pub(super) fn held(index: i32, start: i64, end: Option<i64>) -> HeldRange {
         start: Offset(start),
         end: end.map(Offset),
         set: ReplicaSet::alone(),
+        copy: CopyRecord::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::placement::{Settings, StreamRecord};
-use crate::range::{HeldRange, Phase, RangeServer, ReplicaSet};
+use crate::range::{CopyRecord, HeldRange, Phase, RangeServer, ReplicaSet};
 use crate::roles::{Job, RangeStore, Update};
 use crate::storage::{RangeStorage, open_range_server};
 
@@ -152,6 +152,7 @@ fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mu
             start: Offset(0),
             end: None,
             set: ReplicaSet::alone(),
+            copy: CopyRecord::default(),
         });
         return life.learn(id, &stream.ranges);
     };
@@ -176,6 +177,7 @@ fn step(life: &Life, listener: &Listener, random: &mut fastrand::Rng, model: &mu
                 start: end,
                 end: None,
                 set: ReplicaSet::alone(),
+                copy: CopyRecord::default(),
             });
             life.learn(id, &stream.ranges)
         }
@@ -352,6 +354,7 @@ fn a_range_server_starts_although_a_stream_in_its_log_goes_on_elsewhere() {
         start: Offset(0),
         end: None,
         set: ReplicaSet::alone(),
+        copy: CopyRecord::default(),
     };
     let life = Life::start(&disk).unwrap();
     life.learn(stream, std::slice::from_ref(&held)).unwrap();

@@ -4,7 +4,7 @@
 //! that the start begins from the one before, which tells of more.
 
 use super::*;
-use crate::range::{HeldRange, ReplicaSet};
+use crate::range::{CopyRecord, HeldRange, ReplicaSet};
 use crate::roles::Job;
 use crate::storage::open_range_server;
 use range_server::{Dead, Life, Model, check_stream};
@@ -35,6 +35,7 @@ fn whole(stream: StreamId, start: Offset) -> HeldRange {
         start,
         end: None,
         set: ReplicaSet::alone(),
+        copy: CopyRecord::default(),
     }
 }
 

@@ -1,0 +1,127 @@
+//! The end of one shared range and the beginning of the next one.
+
+use bytes::Bytes;
+use sbp_log::{EntryHead, EntryKind, LogEntry, writers_in};
+use sbp_types::{Epoch, Position, RangeKey, TimestampMs};
+use smallvec::SmallVec;
+
+use crate::range::command::Command;
+use crate::range::copies::RecentEntry;
+use crate::range::job::LogContext;
+use crate::range::notifications::Notifications;
+use crate::range::ranges::Ranges;
+use crate::range::server::RangeServer;
+use crate::range::stream::HeldRange;
+
+impl RangeServer {
+    /// The placement driver has told of a range: ends this server's copy if it is sealed, and begins it if it is open and
+    /// new and this server is its primary.
+    pub(in crate::range) fn end_or_begin(
+        &self,
+        ranges: &mut Ranges,
+        range: &HeldRange,
+        notifications: &mut Notifications,
+    ) {
+        let key = range.key;
+        let Some(replica) = ranges.table.replica(key) else {
+            return;
+        };
+        match range.end_position() {
+            Some(end) if replica.end() != Some(end) => {
+                ranges.end_copy(key, end, notifications);
+                self.log.end_range(key, end);
+            }
+            Some(_) => {}
+            None if replica.takes_appends() == Err(sbp_replication::NotTaken::WritersMissing) => {
+                self.begin_range(ranges, key, range.epoch);
+            }
+            None => {}
+        }
+    }
+
+    /// Writes what begins a shared range: the state of the stream's writers at the end of the range before.
+    fn begin_range(&self, ranges: &mut Ranges, key: RangeKey, epoch: Epoch) {
+        let parts = self.log.writers_of(key.stream);
+        let Ok(count) = u16::try_from(parts.len()) else {
+            tracing::error!(range = %key, parts = parts.len(), "there are too many writers to begin a range with");
+            return;
+        };
+        let known: Vec<_> = parts
+            .iter()
+            .flat_map(|part| writers_in(key.stream, part).unwrap_or_default())
+            .collect();
+        let Some(mut at) = ranges.table.replica(key).map(sbp_replication::Replica::next) else {
+            return;
+        };
+        let now = self.now();
+        let mut entries = Vec::with_capacity(parts.len());
+        let mut sent = Vec::with_capacity(parts.len());
+        for (part, bytes) in (0..).zip(parts) {
+            let Some(to) = at.behind_mark() else { return };
+            let entry = writers_entry(key, epoch, at, (part, count), now, bytes, to);
+            sent.push((key, RecentEntry::of(&entry, at, to)));
+            entries.push(entry);
+            at = to;
+        }
+        match self.log.queue(entries) {
+            Ok(queued) => {
+                ranges.entries_queued(sent);
+                ranges.recall_writers(key, known);
+                self.log.announce(queued);
+            }
+            Err(error) => {
+                tracing::error!(range = %key, %error, "the range cannot be begun; its placement driver tells of it again");
+            }
+        }
+    }
+}
+
+fn writers_entry(
+    key: RangeKey,
+    epoch: Epoch,
+    at: Position,
+    (part, parts): (u16, u16),
+    append_time: TimestampMs,
+    bytes: Bytes,
+    to: Position,
+) -> LogEntry<LogContext> {
+    LogEntry {
+        head: EntryHead {
+            key,
+            kind: EntryKind::Writers { part, parts },
+            shared: true,
+            epoch,
+            base_offset: at.offset,
+            marks: Some(at.marks),
+            append_time,
+            ..EntryHead::default()
+        },
+        prefix: SmallVec::new(),
+        chunks: SmallVec::from_elem(bytes, 1),
+        context: LogContext::Begun(key, to),
+    }
+}
+
+impl Ranges {
+    /// The range ends here: what waits is answered, and what lies behind was never stored.
+    fn end_copy(&mut self, key: RangeKey, end: Position, notifications: &mut Notifications) {
+        self.change_copy(key, |replica| replica.end_told(end));
+        self.table.apply(Command::Publish { key, end: end.offset });
+        self.table.apply(Command::TakeBack { key, base: end.offset });
+        self.grown.push(key);
+        self.copy_moved(key, notifications);
+    }
+
+    /// The writers of a stream are these, and no others.
+    fn recall_writers(&mut self, key: RangeKey, known: Vec<(sbp_log::WriterKey, sbp_log::WriterState)>) {
+        let stream = key.stream;
+        self.table.forget_writers(stream);
+        for (writer, state) in known {
+            self.table.apply(Command::Recall {
+                stream,
+                writer: writer.writer,
+                state,
+            });
+        }
+    }
+}
