@@ -133,6 +133,7 @@ impl RangeServer {
             ranges.answer_deleted(stream, &mut notifications);
             let was_here = match effect {
                 Effect::Deleted(keys) => {
+                    ranges.copies_deleted(&keys, &mut notifications);
                     ranges.given_up.extend(keys);
                     true
                 }
@@ -214,7 +215,7 @@ impl Ranges {
     /// Adds to `released` the ranges, and the offset below which the log need not keep their records.
     fn trim(&mut self, stream: StreamId, start: Offset, released: &mut Vec<(RangeKey, Offset)>) {
         if let Effect::Trimmed { first, gone } = self.table.apply(Command::Trim { stream, start }) {
-            released.push((first, start));
+            released.push((first, self.releasable(first, start)));
             released.extend(gone.iter().map(|key| (*key, Offset(i64::MAX))));
         }
     }

@@ -91,6 +91,10 @@ impl Ranges {
         append_time: TimestampMs,
         entries: &mut Vec<LogEntry<LogContext>>,
     ) -> Option<AppendDone> {
+        if self.has_too_many_unconfirmed(&job.entry) {
+            let message = "too many appends to this range wait for the servers that hold it too; send again later";
+            return Some(job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message)));
+        }
         let Effect::Judged(verdict) = self.table.apply(Command::Append(&job.entry)) else {
             return None;
         };

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use sbp_log::LogEntry;
+use sbp_log::{EntryKind, LogEntry};
 use sbp_types::{Epoch, Position, TimestampMs};
 use smallvec::SmallVec;
 
@@ -11,7 +11,8 @@ use crate::range::job::{AppendContext, LogContext};
 use crate::range::outcome::EntryId;
 use crate::range::requester::Requester;
 
-/// Entries that a range keeps in memory for its followers: older ones are read from the log.
+/// Entries that a range keeps in memory for its followers: older ones are read from the log. Also the most appends that are
+/// not confirmed.
 const MOST_ENTRIES: usize = 1_024;
 /// Bytes of them.
 const MOST_BYTES: usize = 16 << 20;
@@ -22,6 +23,8 @@ pub(crate) struct CopyWork {
     /// The newest entries that were given to the log here as primary, in their order and without gaps.
     recent: VecDeque<RecentEntry>,
     recent_bytes: usize,
+    /// How many appends were given to the log here and have not ended there.
+    pub(in crate::range) unsynced: usize,
     /// Appends that are synced here and not confirmed yet, with the places behind them.
     pub(in crate::range) unconfirmed: VecDeque<(Position, AppendContext)>,
     /// Entries that the primary sent a second time and that are not synced yet.
@@ -70,6 +73,13 @@ impl RecentEntry {
     }
 }
 
+impl RecentEntry {
+    /// Whether a client waits for it.
+    pub(in crate::range) fn is_append(&self) -> bool {
+        !matches!(self.head.kind, EntryKind::Writers { .. })
+    }
+}
+
 impl CopyWork {
     /// Keeps an entry for the followers.
     pub(in crate::range) fn keep(&mut self, entry: RecentEntry) {
@@ -81,6 +91,12 @@ impl CopyWork {
         while self.recent.len() > MOST_ENTRIES || self.recent_bytes > MOST_BYTES {
             self.forget_first();
         }
+    }
+
+    /// Whether so many appends are not confirmed that no more are taken. A log that is opened again takes all but so many
+    /// for confirmed.
+    pub(in crate::range) fn is_full(&self) -> bool {
+        self.unsynced + self.unconfirmed.len() >= MOST_ENTRIES
     }
 
     /// The entry that stands here, if it is in memory.
@@ -116,6 +132,6 @@ impl CopyWork {
 
     /// Whether nothing waits and nothing is kept.
     pub(in crate::range) fn is_idle(&self) -> bool {
-        self.recent.is_empty() && self.unconfirmed.is_empty() && self.repeated.is_empty()
+        self.recent.is_empty() && self.unsynced == 0 && self.unconfirmed.is_empty() && self.repeated.is_empty()
     }
 }

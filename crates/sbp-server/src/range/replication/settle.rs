@@ -5,10 +5,11 @@ use std::collections::VecDeque;
 use sbp_log::LogEntry;
 use sbp_messages::ErrorCode;
 use sbp_replication::{Answer, Replica};
-use sbp_types::{Position, RangeKey};
+use sbp_types::{Offset, Position, RangeKey};
 use smallvec::SmallVec;
 
-use crate::range::copies::{RecentEntry, Repeated};
+use crate::range::append::AppendEntry;
+use crate::range::copies::{CopyWork, RecentEntry, Repeated};
 use crate::range::job::{AppendContext, LogContext, Promise, TakenContext};
 use crate::range::notifications::Notifications;
 use crate::range::outcome::{NotStored, Stored};
@@ -115,6 +116,14 @@ impl Ranges {
         notifications: &mut Notifications,
     ) {
         self.copy_ended(key, to, failed);
+        if let Some(work) = self.copies.get_mut(&key) {
+            work.unsynced = work.unsynced.saturating_sub(1);
+        }
+        if self.table.replica(key).is_none() {
+            let gone = Refusal::no_stream(key.stream);
+            notifications.push(append.requester, append.entry.done(Err(gone.into())));
+            return;
+        }
         match failed {
             Some(refusal) if refusal.code != ErrorCode::INSUFFICIENT_STORAGE => {
                 if let Promise::Fence { writer, epoch } = append.promise {
@@ -243,11 +252,45 @@ impl Ranges {
         placed
     }
 
+    /// A stream is deleted: answers the appends that wait for their confirmation.
+    pub(in crate::range) fn copies_deleted(&mut self, keys: &[RangeKey], notifications: &mut Notifications) {
+        for key in keys {
+            let work = self.copies.remove(key).unwrap_or_default();
+            let gone = Refusal::no_stream(key.stream);
+            for (_, append) in work.unconfirmed {
+                notifications.push(append.requester, append.entry.done(Err(gone.clone().into())));
+            }
+            for repeated in work.repeated {
+                notifications.push(repeated.requester, repeated.entry.done(Err(gone.clone().into())));
+            }
+            self.answer_seals(*key);
+        }
+    }
+
+    /// Whether so many appends to the range that an append would go to are not confirmed that it has to come later.
+    pub(in crate::range) fn has_too_many_unconfirmed(&self, entry: &AppendEntry) -> bool {
+        if self.copies.is_empty() {
+            return false;
+        }
+        let last = self.table.stream(entry.stream).and_then(|stream| stream.last());
+        let work = last.and_then(|range| self.copies.get(&range.key(entry.stream)));
+        work.is_some_and(CopyWork::is_full)
+    }
+
+    /// The offset below which the log need not keep records of a range: not those that a follower still has to be sent.
+    pub(in crate::range) fn releasable(&self, key: RangeKey, below: Offset) -> Offset {
+        let replica = self.table.replica(key).filter(|replica| replica.end().is_none());
+        let needed = replica.and_then(Replica::needed_from);
+        needed.map_or(below, |needed| below.min(needed.offset))
+    }
+
     /// Keeps entries that the log has taken for the followers.
     pub(in crate::range) fn entries_queued(&mut self, entries: Vec<(RangeKey, RecentEntry)>) {
         for (key, entry) in entries {
             let to = entry.to;
-            self.copies.entry(key).or_default().keep(entry);
+            let work = self.copies.entry(key).or_default();
+            work.unsynced += usize::from(entry.is_append());
+            work.keep(entry);
             self.change_copy(key, |replica| replica.queued(to));
             self.tell_followers(key);
         }

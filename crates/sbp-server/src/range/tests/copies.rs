@@ -438,3 +438,44 @@ fn what_a_server_lacks_is_written_back_to_it_up_to_the_end() {
     let over = asked(|done| primary.write_back(FIRST, &[id(1)], Position::start(Offset(9)), done));
     assert_eq!(over.recv().unwrap(), Err(ErrorCode::RANGE_NOT_FOUND));
 }
+
+#[test]
+fn no_more_than_so_many_appends_wait_for_the_followers() {
+    let copies = Copies::new(2, 2);
+    for index in 0..1_024 {
+        copies.append(job(index, 10));
+    }
+    let refused = copies.primary().append(job(1_024, 10)).unwrap();
+    assert_eq!(short(&refused).0, ErrorCode::TOO_MANY_REQUESTS);
+}
+
+#[test]
+fn appends_to_a_stream_that_is_deleted_are_answered() {
+    let copies = Copies::new(2, 2);
+    copies.append(job(0, 100));
+    // It is synced here, and waits for the follower.
+    let primary = &copies.primary().server;
+    while primary.log.end_position(FIRST).is_none_or(|end| end.offset < Offset(1)) {
+        std::thread::yield_now();
+    }
+    copies.primary().stall();
+    copies.append(job(1, 100));
+    primary.delete(STREAM);
+    copies.primary().resume();
+    let codes: Vec<_> = copies.primary().wait(2).iter().map(|done| short(done).0).collect();
+    assert_eq!(codes, [ErrorCode::NOT_FOUND; 2]);
+    assert!(primary.hub.ranges.lock().copies.is_empty(), "nothing of it is kept");
+}
+
+#[test]
+fn what_a_follower_lacks_stays_in_the_log_when_the_stream_is_trimmed() {
+    let mut copies = Copies::new(3, 2);
+    for index in 0..4 {
+        copies.append(job(index, 100));
+    }
+    copies.exchange(1);
+    copies.primary().wait(4);
+    copies.primary().server.trim(STREAM, Offset(3));
+    copies.exchange(2);
+    assert_eq!(copies.vote(2), Position::start(Offset(4)));
+}
