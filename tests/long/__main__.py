@@ -74,8 +74,9 @@ def _strangers(server: Server, connections: int, verdicts: Verdicts) -> None:
     seen = idle.strangers(server, connections)
     name = f"{connections:,} silent {kind}"
     verdicts.add(f"{name}: open at once", f"{seen.open:,}", "1,024", seen.open <= 1024)
-    each = seen.grown / seen.open / 1024
+    each, passed = seen.each / 1024, seen.passed / MIB
     verdicts.add(f"{name}: memory of each", f"{each:.1f} KiB", "16 KiB", each <= 16)
+    verdicts.add(f"{name}: memory after those pushed out", f"{passed:.1f} MiB more", "16 MiB more", passed <= 16)
     verdicts.add(f"{name}: gone after", f"{seen.gone:.1f} s", "12 s", seen.gone <= 12)
     alone = server.latency(5)
     verdicts.add("a known client alone", f"p50 {alone.p50_us:,.0f} us, p99 {alone.p99_us:,.0f} us")

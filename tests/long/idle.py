@@ -34,34 +34,54 @@ def run(server: Server, connections: int, rests: float) -> Idle:
     return Idle(connections, per[0], per[1])
 
 
+#: Places of connections whose peers are not known, as `sbp serve` has them by itself.
+PLACES = 1_024
+
+
 @dataclass
 class Strangers:
-    """How many of the silent connections were open at once, the bytes they took, and how long the last one lived."""
+    """How many of the silent connections were open at once, the bytes of each, those left by others that were pushed
+    out, and how long the last one lived.
+    """
 
     open: int
-    grown: int
+    each: float
+    passed: int
     gone: float
 
 
 def strangers(server: Server, connections: int) -> Strangers:
-    """Connections that say nothing; where TLS is spoken, that leave its handshake half done."""
+    """Connections that say nothing; where TLS is spoken, that leave its handshake half done.
+
+    As many come first as have places: they are what a connection costs. The others push the oldest out, and what those
+    that have passed leave over is counted apart.
+    """
     words = floods.client_hello() if server.speaks_tls else b""
     before, _ = server.memory()
     sockets, peers = _sockets(server), []
-    for number in range(connections):
-        peer = socket.create_connection(server.address, timeout=60, source_address=(f"127.0.2.{number % 40 + 1}", 0))
-        peer.sendall(words)
-        peers.append(peer)
-    opened = time.monotonic()
-    time.sleep(1)
-    grown = server.memory()[0] - before
+
+    def come(numbers: range) -> int:
+        for number in numbers:
+            peer = socket.create_connection(
+                server.address, timeout=60, source_address=(f"127.0.2.{number % 40 + 1}", 0)
+            )
+            peer.sendall(words)
+            peers.append(peer)
+        time.sleep(1)
+        return server.memory()[0] - before
+
+    first = min(connections, PLACES)
+    grown = come(range(first))
+    each = grown / max(1, _sockets(server) - sockets)
+    passed = come(range(first, connections)) - grown
+    opened = time.monotonic() - 1
     held, last = _sockets(server) - sockets, 0.0
     while _sockets(server) > sockets and last < 60:
         time.sleep(0.1)
         last = time.monotonic() - opened
     for peer in peers:
         peer.close()
-    return Strangers(held, grown, last)
+    return Strangers(held, each, passed, last)
 
 
 def _sockets(server: Server) -> int:

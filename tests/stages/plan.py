@@ -105,6 +105,12 @@ LONG: Plan = (
         {"SBP_WORLDS": "{runs}"},
         1_000_000,
     ),
+    Stage(
+        "flipped bytes of a data directory",
+        (f"{_CARGO.replace('--workspace', '--package sbp-log')} --test log -- each_flipped_byte",),
+        {"SBP_FLIPS": "{runs}"},
+        1_000_000,  # more than there are: each of them
+    ),
     Stage("all Rust tests, with every kill and cut", ("python3 -m tests.stages.rust",), {"SBP_THOROUGH": "1"}),
     Stage("fuzzer, seconds for each target", ("cargo xtask fuzz --seconds {runs}",), {}, 60),
     Stage("fuzzer, batches", ("cargo xtask fuzz --target batch --seconds {runs}",), {}, 60),

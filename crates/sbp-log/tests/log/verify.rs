@@ -98,15 +98,16 @@ fn end(sent: &Sent, stream: i64) -> Offset {
     Offset(of.map(|((_, base), (count, _))| base + count).max().unwrap())
 }
 
-/// Which bytes are flipped: all of them with `SBP_THOROUGH`, else some of each file, drawn by a seed that differs from run
-/// to run. `SBP_FLIP_SEED` repeats one.
-fn positions(length: usize, seed: u64) -> Vec<usize> {
-    if std::env::var_os("SBP_THOROUGH").is_some() {
-        return (0..length).collect();
-    }
-    let mut random = fastrand::Rng::with_seed(seed);
-    let small = length < 200;
-    (0..length).filter(|_| small || random.u32(..400) == 0).collect()
+/// How many bytes of a directory are flipped at most, as `make test-long` has it: enough for all of them. Without it, some of
+/// each file are. Which they are says a seed that differs from run to run; `SBP_FLIP_SEED` repeats one.
+fn most_flips() -> Option<usize> {
+    std::env::var("SBP_FLIPS").ok().map(|most| most.parse().unwrap())
+}
+
+/// Which bytes of a file are flipped, of those that are not left out later.
+fn positions(length: usize, random: &mut fastrand::Rng) -> Vec<usize> {
+    let all = length < 200 || most_flips().is_some();
+    (0..length).filter(|_| all || random.u32(..400) == 0).collect()
 }
 
 /// A byte that is flipped.
@@ -123,6 +124,8 @@ struct Tally {
     flipped: AtomicUsize,
     found: AtomicUsize,
     costly: AtomicUsize,
+    /// The half minutes after which something was said.
+    told: AtomicUsize,
 }
 
 #[test]
@@ -131,6 +134,7 @@ fn each_flipped_byte_is_found_where_it_is_with_the_records_it_costs() {
     for clean in [true, false] {
         let (fs, sent) = directory(clean);
         let files = contents(&fs);
+        let mut random = fastrand::Rng::with_seed(seed);
         let mut flips = Vec::new();
         for (path, bytes) in &files {
             let name = path.file_name().unwrap().to_str().unwrap();
@@ -139,11 +143,15 @@ fn each_flipped_byte_is_found_where_it_is_with_the_records_it_costs() {
             }
             let end = bytes.iter().rposition(|byte| *byte != 0);
             let end = end.map_or(0, |last| (last + 1).next_multiple_of(4_096));
-            flips.extend(positions(bytes.len(), seed).into_iter().map(|position| Flip {
+            flips.extend(positions(bytes.len(), &mut random).into_iter().map(|position| Flip {
                 path,
                 position,
                 is_behind: !clean && name.starts_with("segment-") && position >= end,
             }));
+        }
+        if let Some(most) = most_flips() {
+            random.shuffle(&mut flips);
+            flips.truncate(most);
         }
         let tally = Tally::default();
         let (next, began) = (AtomicUsize::new(0), Instant::now());
@@ -169,11 +177,11 @@ fn each_flipped_byte_is_found_where_it_is_with_the_records_it_costs() {
     }
 }
 
-/// Says now and then how far a long run is, past what captures the output of tests.
+/// Says every half minute how far a long run is, past what captures the output of tests.
 fn tell_progress(tally: &Tally, all: usize, began: Instant) {
-    const EVERY: usize = 20_000;
     let flipped = tally.flipped.fetch_add(1, Ordering::Relaxed) + 1;
-    if flipped.is_multiple_of(EVERY) {
+    let halves = usize::try_from(began.elapsed().as_secs() / 30).unwrap();
+    if tally.told.fetch_max(halves, Ordering::Relaxed) < halves {
         let seconds = began.elapsed().as_secs();
         // Nobody may be there to read it.
         let _ = writeln!(
