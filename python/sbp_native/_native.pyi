@@ -219,6 +219,9 @@ class StreamInfo:
     def replicas(self) -> int:
         """How many servers hold each of its ranges."""
     @property
+    def acks(self) -> int:
+        """How many of them must have stored an append before it is acknowledged."""
+    @property
     def properties(self) -> dict[str, str]:
         """What else was noted about it."""
     @property
@@ -260,7 +263,13 @@ class RangeInfo:
         """The range's epoch, where the server says it."""
     @property
     def servers(self) -> list[str]:
-        """The servers that hold it, as ``host:port``."""
+        """The servers that hold it, as ``host:port``, the one that takes its appends first."""
+    @property
+    def replicas(self) -> int | None:
+        """How many servers its stream wanted for it, where the server says it; there may be fewer in ``servers``."""
+    @property
+    def acks(self) -> int | None:
+        """How many of the servers must have stored an append before it is acknowledged, where the server says it."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
 
@@ -888,6 +897,7 @@ class Client:
         retention: _Retention | None = None,
         retention_bytes: int | Literal["unlimited"] | None = None,
         replicas: int | None = None,
+        acks: int | None = None,
         properties: dict[str, str] | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
@@ -895,7 +905,8 @@ class Client:
         """Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
 
         ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
-        without them, all are. ``replicas`` is how many servers hold each record (1). ``properties`` are notes of yours.
+        without them, all are. ``replicas`` is how many servers hold each record (1), ``acks`` how many of them must
+        have stored an append before it is acknowledged (a majority). ``properties`` are notes of yours.
 
         Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
 
@@ -1356,6 +1367,7 @@ class AsyncClient:
         retention: _Retention | None = None,
         retention_bytes: int | Literal["unlimited"] | None = None,
         replicas: int | None = None,
+        acks: int | None = None,
         properties: dict[str, str] | None = None,
         exist_ok: bool = False,
         timeout: float | None = None,
@@ -1363,7 +1375,8 @@ class AsyncClient:
         """Creates a stream; with ``schema``, one that takes Arrow data of that schema only.
 
         ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
-        without them, all are. ``replicas`` is how many servers hold each record (1). ``properties`` are notes of yours.
+        without them, all are. ``replicas`` is how many servers hold each record (1), ``acks`` how many of them must
+        have stored an append before it is acknowledged (a majority). ``properties`` are notes of yours.
 
         Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
         """
@@ -2053,6 +2066,8 @@ class BatchAppender:
         batch_bytes: int = 1_048_576,
         compression: Literal["none", "lz4", "zstd"] | None = None,
         create_streams: bool = False,
+        replicas: int | None = None,
+        acks: int | None = None,
     ) -> Self:
         """With ``stream`` everything goes there; without, rows name their stream in ``stream`` or ``stream_id``.
 

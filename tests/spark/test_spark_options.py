@@ -166,6 +166,12 @@ def test_sizes_durations_and_flags() -> None:
     assert parse(minOffsetsPerTrigger="5", maxTriggerDelay="60000").max_trigger_delay == 60.0
 
 
+def test_copies_of_a_new_target() -> None:
+    options = parse(createStreams="true", replicas="3", acks="2")
+    assert (options.replicas, options.acks) == (3, 2)
+    assert (parse().replicas, parse().acks) == (None, None)
+
+
 def test_options_travel() -> None:
     options = parse(path="orders", startingOffsets='{"orders": 1}')
     assert pickle.loads(pickle.dumps(options)) == options
@@ -185,7 +191,7 @@ def test_every_option_is_good_for_something(name: str) -> None:
         ({"subscribe": "a"}, "it is called 'streams' here"),
         ({"kafka.bootstrap.servers": "a:1"}, "it is called 'servers' here"),
         ({"kafka.group.id": "a"}, "there are no consumer groups"),
-        ({"xyzzy": "a"}, "there are: batchBytes, batchRows, body"),
+        ({"xyzzy": "a"}, "there are: acks, batchBytes, batchRows"),
         ({"subscribePattern": "a"}, "it is called 'streamsPattern' here"),
         ({"assign": "a"}, "a stream has no partitions; name the streams in 'streams'"),
         ({"fetchOffset.numRetries": "3"}, "it is called 'maxAttempts' here"),
@@ -230,6 +236,10 @@ def test_every_option_is_good_for_something(name: str) -> None:
         ({"columns": "arow"}, "option 'columns' is 'arow': did you mean 'arrow'?"),
         ({"body": "kafka"}, "option 'body' is 'kafka': there are: arrow, records"),
         ({"createStreams": "yes"}, "option 'createStreams' is 'yes'"),
+        ({"createStreams": "true", "replicas": "128"}, "must be a whole number from 1 to 127"),
+        ({"createStreams": "true", "acks": "0"}, "must be a whole number above 0"),
+        ({"replicas": "3"}, "'replicas' does nothing without 'createStreams'"),
+        ({"acks": "2"}, "'acks' does nothing without 'createStreams'"),
         ({"maxOffsetsPerTrigger": "0"}, "must be a whole number above 0"),
         ({"maxOffsetsPerTrigger": "1e6"}, "must be a whole number above 0"),
         ({"timeout": "soon"}, "must be a number of seconds above 0"),

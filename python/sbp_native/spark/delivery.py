@@ -247,7 +247,10 @@ class CommitLog:
             batches = self._stream().fetch("latest-1")
         except errors.StreamNotFoundError:
             if create:
-                runtime.client(self._options).create_stream(self._name, exist_ok=True)
+                options = self._options
+                runtime.client(options).create_stream(
+                    self._name, replicas=options.replicas, acks=options.acks, exist_ok=True
+                )
             return None
         return self._mark(list(batches[-1])[-1]) if batches else None
 

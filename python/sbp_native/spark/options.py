@@ -161,6 +161,12 @@ OPTIONS: Final[dict[str, Option]] = {
         _WRITES, "by the target's schema", "`records` (value, key, headers) or `arrow` (the frame's columns)"
     ),
     "createStreams": Option(_WRITES, "`false`", "`true` creates a target that does not exist"),
+    "replicas": Option(_WRITES, "1", "with `createStreams=true`: how many servers hold each record of a new target"),
+    "acks": Option(
+        _WRITES,
+        "a majority of `replicas`",
+        "with `createStreams=true`: how many of those servers must have stored an append before it is acknowledged",
+    ),
     "batchRows": Option(_WRITES, "10000", "rows in one stored batch at most"),
     "batchBytes": Option(_WRITES, "`1m`", "bytes in one stored batch, about: a number, or with `k` or `m`"),
     "compression": Option(_WRITES, "`none`", "`none`, `lz4` or `zstd`"),
@@ -253,6 +259,8 @@ class SbpOptions:
     stream: str | None = None
     body: Body | None = None
     create_streams: bool = False
+    replicas: int | None = None
+    acks: int | None = None
     batch_rows: int = 10_000
     batch_bytes: int = 1 << 20
     compression: Literal["lz4", "zstd"] | None = None
@@ -304,6 +312,8 @@ class SbpOptions:
             stream=values.stream_name(stream) if stream is not None else None,
             body=cast("Body | None", values.word("body", given, ("records", "arrow"))),
             create_streams=values.flag("createStreams", given) is True,
+            replicas=values.number("replicas", given, most=127),
+            acks=values.number("acks", given, most=127),
             batch_rows=values.number("batchRows", given) or cls.batch_rows,
             batch_bytes=values.size("batchBytes", given) or cls.batch_bytes,
             compression=_compression(given),
@@ -402,6 +412,8 @@ class SbpOptions:
             ("tlsCert", "tlsKey"),
             ("tlsKey", "tlsCert"),
             ("tokenInClear", "tokenFile"),
+            ("replicas", "createStreams"),
+            ("acks", "createStreams"),
         ):
             if one in given and other not in given:
                 raise SbpOptionError(

@@ -104,8 +104,8 @@ def label(name: str, values: Mapping[str, str]) -> str | None:
     return text.strip() if text is not None else None
 
 
-def number(name: str, values: Mapping[str, str], least: int = 1) -> int | None:
-    """A whole number from `least` on."""
+def number(name: str, values: Mapping[str, str], least: int = 1, most: int = 2**63 - 1) -> int | None:
+    """A whole number from `least` on, up to `most`."""
     text = values.get(name)
     if text is None:
         return None
@@ -113,8 +113,10 @@ def number(name: str, values: Mapping[str, str], least: int = 1) -> int | None:
         found = int(text)
     except ValueError:
         found = least - 1
-    if not least <= found < 2**63:
+    if not least <= found <= most:
         wanted = f"above {least - 1}" if least > 0 else f"from {least} on"
+        if found > most and most < 2**63 - 1:
+            wanted = f"from {least} to {most}"
         raise refuse(name, text, f"it must be a whole number {wanted}")
     return found
 

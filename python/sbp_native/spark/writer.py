@@ -153,6 +153,8 @@ class Target:
             batch_bytes=options.batch_bytes,
             compression=options.compression,
             create_streams=options.create_streams,
+            replicas=options.replicas,
+            acks=options.acks,
         )
 
 
@@ -198,7 +200,9 @@ def _find_or_create(options: SbpOptions, name: str, schema: StructType) -> Strea
     if typed is None:
         _check_records(options, schema, name)
     with explained(f"creating stream {name}", options.servers):
-        created = runtime.client(options).create_stream(name, schema=typed, exist_ok=True)
+        created = runtime.client(options).create_stream(
+            name, schema=typed, replicas=options.replicas, acks=options.acks, exist_ok=True
+        )
     return StreamHead(int(created.id), created.name, typed.serialize().to_pybytes() if typed is not None else None)
 
 

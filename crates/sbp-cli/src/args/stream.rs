@@ -77,6 +77,7 @@ pub(crate) enum StreamAction {
 #[command(after_help = "\
 Examples:
   sbp stream create orders payments --retention 7d
+  sbp stream create orders --replicas 3 --acks 2
   sbp stream create flights --column origin:string --column delay:int32 --column price:'decimal(10,2)'")]
 pub(crate) struct CreateStreams {
     #[command(flatten)]
@@ -90,6 +91,13 @@ pub(crate) struct CreateStreams {
     /// How many bytes are kept; all when not given.
     #[arg(long, value_parser = clap::value_parser!(i64).range(1..), value_name = "BYTES")]
     pub(crate) retention_bytes: Option<i64>,
+    /// How many range servers hold each range of the stream; 1 when not given. Where fewer are up, but as many as are to
+    /// acknowledge, ranges are opened on those.
+    #[arg(long, value_parser = clap::value_parser!(i8).range(1..), value_name = "NUMBER")]
+    pub(crate) replicas: Option<i8>,
+    /// How many of them must have stored an append before it is acknowledged; a majority when not given.
+    #[arg(long, value_parser = clap::value_parser!(i8).range(1..), value_name = "NUMBER")]
+    pub(crate) acks: Option<i8>,
     /// A column, may be given several times: records are then rows of these columns. Types are string, binary, bool,
     /// int8 to int64, uint8 to uint64, float32, float64, date, timestamp, decimal(P,S), or as Arrow writes them.
     #[arg(long = "column", value_name = "NAME:TYPE", value_parser = parse_column)]

@@ -1,5 +1,6 @@
 //! `sbp cluster`
 
+use sbp_messages::RangeServerStatus;
 use serde_json::json;
 
 use crate::args::{Cluster, ClusterAction};
@@ -21,6 +22,17 @@ pub(crate) fn run(asked: &Cluster, terminal: &mut Terminal) -> Result<(), CliErr
                 "leader": node.is_leader,
             }))?;
         }
+        for server in cluster.range_servers.iter().flatten() {
+            let name = server.range_server.as_ref();
+            terminal.line(json!({
+                "server_id": name.map(|name| name.server_id.0),
+                "address": name.map(|name| name.advertise_addr.clone()),
+                "up": server.is_up,
+                "silent_ms": (server.silent_ms >= 0).then_some(server.silent_ms),
+                "open_ranges": server.open_range_cnt,
+                "missing_replicas": server.missing_replica_cnt,
+            }))?;
+        }
         return terminal.flush();
     }
     let rows = cluster.nodes.iter().map(|node| {
@@ -30,5 +42,35 @@ pub(crate) fn run(asked: &Cluster, terminal: &mut Terminal) -> Result<(), CliErr
             if node.is_leader { "leader" } else { "" }.to_owned(),
         ]
     });
-    terminal.table(&["NAME", "ADDRESS", ""], rows.collect())
+    terminal.table(&["NAME", "ADDRESS", ""], rows.collect())?;
+    let Some(servers) = cluster.range_servers else {
+        return Ok(());
+    };
+    terminal.line("")?;
+    terminal.table(
+        &[
+            "RANGE SERVER",
+            "ADDRESS",
+            "",
+            "SILENT FOR",
+            ">OPEN RANGES",
+            ">MISSING REPLICAS",
+        ],
+        servers.iter().map(range_server).collect(),
+    )
+}
+
+fn range_server(server: &RangeServerStatus) -> Vec<String> {
+    let name = server.range_server.as_ref();
+    vec![
+        name.map_or_else(String::new, |name| name.server_id.to_string()),
+        name.map_or_else(String::new, |name| name.advertise_addr.clone()),
+        if server.is_up { "up" } else { "down" }.to_owned(),
+        match server.silent_ms {
+            ..0 => "never heard".to_owned(),
+            millis => format!("{} s", millis / 1_000),
+        },
+        server.open_range_cnt.to_string(),
+        server.missing_replica_cnt.to_string(),
+    ]
 }

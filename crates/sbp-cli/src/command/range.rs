@@ -74,14 +74,25 @@ pub(crate) fn table(ranges: &[Description], with_stream: bool, terminal: &mut Te
             range.start_offset.to_string(),
             range.end().map_or_else(|| "open".to_owned(), |end| end.to_string()),
             range.next_offset.to_string(),
-            range
-                .primary()
-                .map_or_else(String::new, |server| server.advertise_addr.clone()),
+            servers(range).join(", "),
         ];
         cells.into_iter().skip(skip).collect()
     });
-    let titles = [">STREAM", ">RANGE", ">EPOCH", ">START", ">END", ">NEXT", "SERVER"];
+    let titles = [">STREAM", ">RANGE", ">EPOCH", ">START", ">END", ">NEXT", "SERVERS"];
     terminal.table(titles.get(skip..).unwrap_or_default(), rows.collect())
+}
+
+/// Where the servers of a range are, the primary first.
+fn servers(range: &Description) -> Vec<String> {
+    let of = |is_primary| {
+        let replicas = range.servers.iter();
+        let wanted = replicas.filter(move |replica| replica.is_primary == is_primary);
+        wanted.filter_map(|replica| replica.range_server.as_ref())
+    };
+    of(true)
+        .chain(of(false))
+        .map(|server| server.advertise_addr.clone())
+        .collect()
 }
 
 pub(crate) fn to_json(range: &Description) -> Value {
@@ -94,5 +105,8 @@ pub(crate) fn to_json(range: &Description) -> Value {
         "next": range.next_offset.0,
         "server": server.map(|server| server.advertise_addr.clone()),
         "server_id": server.map(|server| server.server_id.0),
+        "servers": servers(range),
+        "replicas": range.replica_count,
+        "acks": range.ack_count,
     })
 }

@@ -50,6 +50,8 @@ fn create(asked: CreateStreams, terminal: &mut Terminal) -> Result<(), CliError>
         name,
         retention_period_ms: asked.retention.map_or(0, millis),
         retention_bytes: asked.retention_bytes.unwrap_or(0),
+        replica_nums: asked.replicas.unwrap_or(0),
+        ack_count: asked.acks.unwrap_or(0),
         properties: (!properties.is_empty()).then(|| properties.clone()),
         schema: schema.clone().map(Into::into),
         ..Description::default()
@@ -106,11 +108,12 @@ fn list(connection: &Connection, json: bool, terminal: &mut Terminal) -> Result<
                 || "key, value, headers".to_owned(),
                 |columns| format!("{} columns", columns.len()),
             ),
+            stream.replica_nums.to_string(),
             format_time(stream.created_at_ms),
         ]
     });
     terminal.table(
-        &[">ID", "NAME", ">EARLIEST", ">LATEST", "RECORDS", "CREATED"],
+        &[">ID", "NAME", ">EARLIEST", ">LATEST", "RECORDS", ">REPLICAS", "CREATED"],
         rows.collect(),
     )
 }
@@ -134,10 +137,7 @@ fn describe(connection: &Connection, name: &str, json: bool, terminal: &mut Term
             "retention".to_owned(),
             retention(stream.retention_period_ms, stream.retention_bytes),
         ],
-        vec![
-            "replicas".to_owned(),
-            format!("{}, {} acknowledge", stream.replica_nums, stream.ack_count),
-        ],
+        vec!["replicas".to_owned(), replicas(&stream)],
     ];
     if let Some(found) = positions {
         facts.push(vec![
@@ -154,6 +154,15 @@ fn describe(connection: &Connection, name: &str, json: bool, terminal: &mut Term
     terminal.table(&["", ""], facts)?;
     terminal.line("")?;
     range::table(&ranges, false, terminal)
+}
+
+fn replicas(stream: &Description) -> String {
+    let verb = if stream.ack_count == 1 {
+        "acknowledges"
+    } else {
+        "acknowledge"
+    };
+    format!("{}, {} {verb}", stream.replica_nums, stream.ack_count)
 }
 
 fn identity(stream: &Description) -> Option<String> {
@@ -200,6 +209,7 @@ fn to_json(stream: &Description, positions: Option<Positions>, ranges: &[Range])
         "retention_period_ms": stream.retention_period_ms,
         "retention_bytes": stream.retention_bytes,
         "replicas": stream.replica_nums,
+        "acks": stream.ack_count,
         "properties": properties.map(|one| (one.key.clone(), one.value.clone().into()))
             .collect::<serde_json::Map<_, _>>(),
         "columns": columns,

@@ -214,3 +214,41 @@ fn an_append_can_ask_for_its_offset() {
     assert!(why.contains("1412") && why.contains('6'), "{why}");
     assert_eq!(described(&server, "orders")["latest"], 6);
 }
+
+#[test]
+fn how_many_servers_hold_a_stream_is_asked_for_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(&dir);
+    let why = refused(&server, &["stream", "create", "safe", "--replicas", "3", "--acks", "2"]);
+    assert!(
+        why.contains("1502") && why.contains("need at least 2 range servers; 1 are up"),
+        "{why}"
+    );
+    let why = refused(&server, &["stream", "create", "safe", "--replicas", "2", "--acks", "3"]);
+    assert!(why.contains("ack_count 3 is more than replica_nums 2"), "{why}");
+    run(
+        &server,
+        &["stream", "create", "one", "--replicas", "1", "--acks", "1"],
+        "",
+    );
+    let one = described(&server, "one");
+    assert_eq!((&one["replicas"], &one["acks"]), (&1.into(), &1.into()));
+    let range = &one["ranges"][0];
+    assert_eq!((&range["replicas"], &range["acks"]), (&1.into(), &1.into()));
+    assert_eq!(range["servers"], serde_json::json!([range["server"]]));
+    let listed = text(&run(&server, &["stream", "list"], ""));
+    assert!(listed.contains("REPLICAS"), "{listed}");
+    let cluster = text(&run(&server, &["cluster", "--json"], ""));
+    let lines: Vec<Value> = cluster
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let [driver, holder] = lines.as_slice() else {
+        panic!("{cluster}")
+    };
+    assert_eq!(driver["leader"], true);
+    assert_eq!((&holder["up"], &holder["missing_replicas"]), (&true.into(), &0.into()));
+    assert_eq!(holder["address"], range["server"]);
+    let shown = text(&run(&server, &["cluster"], ""));
+    assert!(shown.contains("MISSING REPLICAS") && shown.contains("up"), "{shown}");
+}

@@ -112,7 +112,7 @@ blocking_and_asyncio! {
             &self.0.settings.servers
         }
 
-        #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, properties = None, exist_ok = false, timeout = None))]
+        #[pyo3(signature = (name, *, schema = None, retention = None, retention_bytes = None, replicas = None, acks = None, properties = None, exist_ok = false, timeout = None))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
         fn create_stream<'py>(
             &self,
@@ -122,12 +122,14 @@ blocking_and_asyncio! {
             retention: Option<&Bound<'py, PyAny>>,
             retention_bytes: Option<&Bound<'py, PyAny>>,
             replicas: Option<i8>,
+            acks: Option<i8>,
             properties: Option<&Bound<'py, PyDict>>,
             exist_ok: bool,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let wanted = StreamChange {
                 replicas,
+                acks,
                 ..arguments::change(Some(name), schema, retention, retention_bytes, properties)?
             };
             let core = Arc::clone(&self.0);

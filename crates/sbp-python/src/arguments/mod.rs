@@ -240,6 +240,7 @@ pub(crate) fn change(
         retention_bytes: retention_bytes.map(self::retention_bytes).transpose()?,
         properties: properties.map(self::properties).transpose()?,
         replicas: None,
+        acks: None,
     })
 }
 

@@ -31,6 +31,7 @@ pub(crate) struct StreamChange {
     /// Bytes; -1: no bound.
     pub(crate) retention_bytes: Option<i64>,
     pub(crate) replicas: Option<i8>,
+    pub(crate) acks: Option<i8>,
     pub(crate) properties: Option<Vec<KeyValue>>,
 }
 
@@ -49,6 +50,7 @@ impl StreamChange {
             retention_period_ms: self.retention.unwrap_or(0),
             retention_bytes: self.retention_bytes.unwrap_or(0),
             replica_nums: self.replicas.unwrap_or(0),
+            ack_count: self.acks.unwrap_or(0),
             properties: self.properties,
             ..Stream::default()
         })

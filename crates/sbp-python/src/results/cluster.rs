@@ -52,6 +52,16 @@ impl RangeInfo {
         servers.map(|server| server.advertise_addr.as_str()).collect()
     }
 
+    #[getter]
+    fn replicas(&self) -> Option<i8> {
+        self.0.replica_count
+    }
+
+    #[getter]
+    fn acks(&self) -> Option<i8> {
+        self.0.ack_count
+    }
+
     fn __repr__(&self) -> String {
         let end = self
             .end_offset()

@@ -66,6 +66,11 @@ impl StreamInfo {
     }
 
     #[getter]
+    fn acks(&self) -> i8 {
+        self.0.stream.ack_count
+    }
+
+    #[getter]
     fn properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let properties = PyDict::new(py);
         for pair in self.0.stream.properties.iter().flatten() {

@@ -47,10 +47,18 @@ pub(crate) struct BatchAppender {
 struct AppenderOptions {
     compression: Compression,
     max_in_flight: usize,
-    create_streams: bool,
+    /// What streams are to be like that do not exist yet; `None`: they are not created.
+    create: Option<Copies>,
     timeout: Duration,
     /// A writer with a name given to it may find that somebody else has stored its batches: those are compared.
     is_named: bool,
+}
+
+/// How many servers hold a new stream, and how many of them acknowledge; `None`: the server's default.
+#[derive(Clone, Copy)]
+struct Copies {
+    replicas: Option<i8>,
+    acks: Option<i8>,
 }
 
 /// What is on its way and what has been stored.
@@ -90,7 +98,8 @@ impl BatchAppender {
     #[new]
     #[pyo3(signature = (
         servers, stream = None, body = "records", timeout = 30.0, max_in_flight = 16, *, writer_id = None, epoch = 0,
-        batch_rows = 10_000, batch_bytes = 1_048_576, compression = None, create_streams = false
+        batch_rows = 10_000, batch_bytes = 1_048_576, compression = None, create_streams = false,
+        replicas = None, acks = None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of a Python call")]
     fn new(
@@ -106,6 +115,8 @@ impl BatchAppender {
         batch_bytes: usize,
         compression: Option<&str>,
         create_streams: bool,
+        replicas: Option<i8>,
+        acks: Option<i8>,
     ) -> PyResult<Self> {
         let typed = match body {
             "records" => false,
@@ -123,12 +134,12 @@ impl BatchAppender {
         let options = AppenderOptions {
             compression: arguments::compression(compression)?,
             max_in_flight: max_in_flight.max(1),
-            create_streams,
+            create: create_streams.then_some(Copies { replicas, acks }),
             timeout: time::seconds(timeout)?,
             is_named: writer_id.is_some(),
         };
         let target = stream
-            .map(|name| find(py, &core, Key::Name(name), create_streams))
+            .map(|name| find(py, &core, Key::Name(name), options.create))
             .transpose()?;
         let limits = BatchLimits {
             rows: batch_rows.max(1),
@@ -337,7 +348,7 @@ impl BatchAppender {
             Target::Id(id) => Key::Id(*id),
             Target::Given => return Err(errors::invalid(py, "no stream is named")),
         };
-        let found = find(py, &self.core, key, self.options.create_streams)?;
+        let found = find(py, &self.core, key, self.options.create)?;
         if found.schema.is_some() {
             let what = format!(
                 "stream {} ({}) has a schema, so it takes no records: write to it with body=arrow",
@@ -452,20 +463,22 @@ fn named(id: [u8; 16]) -> PyResult<WriterId> {
 }
 
 /// The stream with this name or id, created where that is wanted.
-fn find(py: Python<'_>, core: &ClientCore, key: Key, create: bool) -> PyResult<Arc<Described>> {
+fn find(py: Python<'_>, core: &ClientCore, key: Key, create: Option<Copies>) -> PyResult<Arc<Described>> {
     if let Some(known) = core.current(py, &key)? {
         return Ok(known);
     }
     core.block(py, None, |client, _| async move {
-        match (requests::find(&client, &key, None).await, key) {
-            (Err(failure), Key::Name(name)) if create && is_missing(&failure) => {
+        match (requests::find(&client, &key, None).await, key, create) {
+            (Err(failure), Key::Name(name), Some(Copies { replicas, acks })) if is_missing(&failure) => {
                 let wanted = StreamChange {
                     name: Some(name),
+                    replicas,
+                    acks,
                     ..StreamChange::default()
                 };
                 requests::create(&client, wanted, true, None).await
             }
-            (found, _) => found,
+            (found, ..) => found,
         }
     })
 }
