@@ -9,8 +9,11 @@
 //! | [`Quorum`] | what is confirmed, how many votes a seal needs, where the range ends |
 //! | [`Replica`] | what one server may do with its copy of a range: append, take, acknowledge, serve, vote |
 //! | [`SealJob`] | how the placement driver ends a range whatever has become of its servers |
+//! | [`EndWrite`], [`HighestTerm`] | which of two ends is the end, and which placement driver is followed |
 //! | [`choose_next`] | which servers the next range is opened on, and which of them is its primary |
 //! | [`Folding`] | which entries count for what is remembered of idempotent writers |
+//! | [`EndQuestion`] | when a primary may say where a stream ends |
+//! | [`Contact`] | whether a server may be cut off from the others, so that clients should not wait at it |
 //! | [`Rules`] | the rules without which records are lost, doubled or hidden; tests break them one at a time |
 //!
 //! Things that are easy to get wrong, each found by a run of the world in `tests/world`:
@@ -24,24 +27,39 @@
 //!   have named less, and no such answer is one to the primary.
 //! - A range that a server learns of by an order to fence it is never opened there: its primary may not know the end of the
 //!   range before it, and would begin it with an older state of the writers.
+//! - The state of the writers may come in parts. A copy that has some of them knows no more of the writers than one that has
+//!   none, whatever its end is.
+//! - A sender that is told to go on at an earlier place is told so for each entry that was under way; only the first of these
+//!   answers makes it begin again ([`Round`]).
 //! - An append that the log of a primary dropped may be on its followers. Its fate is known when the range has its end.
 //! - Whoever finds an open range fenced asks for its seal: a deposed placement driver may have begun one.
 
+mod contact;
+mod damage;
 mod entry;
+mod exchange;
 mod folding;
 mod progress;
+mod question;
 mod quorum;
 mod range;
 mod replica;
 mod rules;
 mod seal;
 mod succession;
+mod term;
+mod unconfirmed;
 
+pub use contact::{Contact, PATIENCE};
 pub use entry::Entry;
-pub use folding::{Fold, Folding};
+pub use exchange::{Answer, NotTaken, Offered, Recovered, Round, Standing, Verdict, Vote};
+pub use folding::{Fold, Foldable, Folding};
+pub use question::{EndQuestion, EndTold};
 pub use quorum::Quorum;
 pub use range::ReplicatedRange;
-pub use replica::{Answer, NotTaken, Offered, Recovered, Replica, Standing, Verdict, Vote};
+pub use replica::Replica;
 pub use rules::{Rule, Rules};
 pub use seal::{SealJob, SealStep, Sealed};
 pub use succession::{Holder, NoSuccessor, choose_next};
+pub use term::{EndWrite, HighestTerm, Order, Term};
+pub use unconfirmed::{MOST_UNCONFIRMED, presumed_confirmed};

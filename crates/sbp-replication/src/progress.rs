@@ -3,6 +3,8 @@
 use sbp_types::{Position, ServerId};
 use smallvec::SmallVec;
 
+use crate::exchange::{Answer, NotTaken, Round, Standing};
+
 /// How far the other servers are, as the sender of entries knows it: a primary, or who writes back and copies.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Progress(SmallVec<[Peer; 2]>);
@@ -15,16 +17,68 @@ pub(crate) struct Peer {
     pub(crate) synced: Position,
     /// Everything before this place was sent on the present connection.
     pub(crate) sent: Position,
+    /// How often the sender began again on the present connection.
+    pub(crate) round: Round,
+    /// Whether the server takes nothing: it is sent nothing until its connection is made anew.
+    pub(crate) is_halted: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(server: ServerId, from: Position) -> Self {
+        Self {
+            server,
+            synced: from,
+            sent: from,
+            round: Round::default(),
+            is_halted: false,
+        }
+    }
+
+    /// It has answered. The sender has nothing before `first`.
+    pub(crate) fn hear(&mut self, answer: Answer, first: Position) -> Standing {
+        match answer {
+            Answer::Synced(to) => {
+                self.synced = self.synced.max(to);
+                self.sent = self.sent.max(self.synced);
+                Standing::Sound
+            }
+            Answer::GoOn { round: Some(round), .. } if round != self.round => Standing::Sound,
+            Answer::GoOn { at, .. } => {
+                self.round.0 += 1;
+                let has_less = at < self.synced;
+                // It counts for less from now on.
+                self.synced = self.synced.min(at);
+                self.sent = at;
+                if has_less {
+                    Standing::FollowerLost
+                } else if at < first {
+                    self.is_halted = true;
+                    Standing::Refused(NotTaken::TrimUnknown)
+                } else {
+                    Standing::Sound
+                }
+            }
+            Answer::Refused(why) => {
+                self.is_halted = true;
+                match why {
+                    NotTaken::Damaged => Standing::FollowerLost,
+                    _ => Standing::Refused(why),
+                }
+            }
+        }
+    }
+
+    /// The connection is gone, and with it all answers to what was sent.
+    pub(crate) fn disconnected(&mut self) {
+        self.sent = self.synced;
+        self.round = Round::default();
+        self.is_halted = false;
+    }
 }
 
 impl Progress {
     pub(crate) fn new(servers: impl IntoIterator<Item = ServerId>, from: Position) -> Self {
-        let peer = |server| Peer {
-            server,
-            synced: from,
-            sent: from,
-        };
-        Self(servers.into_iter().map(peer).collect())
+        Self(servers.into_iter().map(|server| Peer::new(server, from)).collect())
     }
 
     pub(crate) fn peer(&self, server: ServerId) -> Option<&Peer> {
@@ -35,8 +89,24 @@ impl Progress {
         self.0.iter_mut().find(|peer| peer.server == server)
     }
 
-    pub(crate) fn servers(&self) -> impl Iterator<Item = ServerId> {
-        self.0.iter().map(|peer| peer.server)
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.0.iter()
+    }
+
+    pub(crate) fn peers_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
+        self.0.iter_mut()
+    }
+
+    pub(crate) fn insert(&mut self, peer: Peer) {
+        self.0.push(peer);
+    }
+
+    pub(crate) fn remove(&mut self, server: ServerId) {
+        self.0.retain(|peer| peer.server != server);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn synced(&self) -> impl Iterator<Item = Position> {

@@ -22,6 +22,12 @@ impl Quorum {
         (1 <= acks && acks <= members).then_some(Self { members, acks })
     }
 
+    /// How many servers hold the range.
+    #[must_use]
+    pub fn members(self) -> usize {
+        self.members
+    }
+
     /// How many servers must have an entry before it is acknowledged.
     #[must_use]
     pub fn acks(self) -> usize {
@@ -32,9 +38,19 @@ impl Quorum {
     /// `None` if there are too few.
     #[must_use]
     pub fn confirmed(self, ends: impl IntoIterator<Item = Position>) -> Option<Position> {
-        let mut ends: SmallVec<[Position; 8]> = ends.into_iter().collect();
-        ends.sort_unstable_by(|a, b| b.cmp(a));
-        ends.get(self.acks - 1).copied()
+        if self.acks == 1 {
+            return ends.into_iter().max();
+        }
+        // The highest ones, in falling order.
+        let mut highest: SmallVec<[Position; 4]> = SmallVec::new();
+        for end in ends {
+            let place = highest.iter().position(|one| *one < end).unwrap_or(highest.len());
+            if place < self.acks {
+                highest.truncate(self.acks - 1);
+                highest.insert(place, end);
+            }
+        }
+        highest.get(self.acks - 1).copied()
     }
 
     /// How many votes decide where the range ends. Any so many servers include one of any `acks`, so one of them has
@@ -104,6 +120,16 @@ mod tests {
     }
 
     proptest! {
+        /// The confirmed position is the one that sorting says.
+        #[test]
+        fn so_many_servers_have_what_is_confirmed(ends in prop::collection::vec(0_i64..6, 0..=9), acks in 1_usize..=9) {
+            let quorum = Quorum::new(9, acks).unwrap();
+            let mut sorted = ends.clone();
+            sorted.sort_unstable_by(|a, b| b.cmp(a));
+            let expected = sorted.get(acks - 1).map(|end| at(*end));
+            prop_assert_eq!(quorum.confirmed(ends.into_iter().map(at)), expected);
+        }
+
         /// Whoever votes, and whatever they have: the end is not below what was confirmed, and somebody who voted has
         /// everything up to it.
         #[test]

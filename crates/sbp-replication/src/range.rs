@@ -4,6 +4,7 @@ use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId};
 use smallvec::SmallVec;
 
 use crate::quorum::Quorum;
+use crate::rules::{Rule, Rules};
 
 /// A range, and the servers that hold it. None of this changes while the range is open: another set means another range.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,9 +40,17 @@ impl ReplicatedRange {
         self.key.range.0 > 0
     }
 
-    /// Whether a copy that reaches up to `end` says all about the writers at its end.
+    /// The place from which on a copy that begins where the range does says all about the writers. `writers_end` is the place
+    /// behind all parts of the state that begins the range, where that is known.
     #[must_use]
-    pub fn knows_writers(&self, end: Position) -> bool {
-        !self.begins_with_writers() || end > self.beginning()
+    pub fn writers_known_from(&self, writers_end: Option<Position>, rules: Rules) -> Option<Position> {
+        let beginning = self.beginning();
+        if !self.begins_with_writers() {
+            Some(beginning)
+        } else if rules.hold(Rule::WritersTravel) && rules.hold(Rule::WritersCountWhole) {
+            writers_end
+        } else {
+            beginning.behind_mark()
+        }
     }
 }

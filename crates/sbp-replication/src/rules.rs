@@ -2,9 +2,9 @@
 
 /// A rule without which some run loses a record, stores one twice, shows one that vanishes, or stands still.
 ///
-/// Each is asked for where it is applied ([`Rules::hold`]), so that the code shows where it lies, and tests can break it. Those
-/// that a store or the caller of a state machine has to keep are applied by the tests' own world so far: a deposed driver, the
-/// numbers of servers, repeats, the end that a reader is told, which of two ends wins, orders of older terms.
+/// Each is asked for where it is applied ([`Rules::hold`]), so that the code shows where it lies, and tests can break it. Three
+/// are kept by whoever has a disk or a store, and applied by the tests' own world: a lost disk, a set that never changes, and a
+/// range that is known before it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// A placement driver writes only while it leads: a deposed one changes nothing.
@@ -35,8 +35,12 @@ pub enum Rule {
     OffsetsOnce,
     /// Every range but a stream's first begins with the state of all writers.
     WritersTravel,
+    /// The state of the writers counts when all its parts are there.
+    WritersCountWhole,
     /// A batch counts for its writer when it is confirmed.
     FoldedWhenConfirmed,
+    /// At most so many entries of a range wait to be confirmed: a log that knows no better takes all before them for confirmed.
+    UnconfirmedIsBounded,
     /// Nothing of a range that is older than the newest one folded is folded.
     OldRangesFoldNothing,
     /// A fence is durable before its server votes.
@@ -67,13 +71,21 @@ pub enum Rule {
     EndToldByTheLivingPrimary,
     /// A copy of a sealed range counts when all of it is synced.
     CopiesCountWhenSynced,
+    /// A copy of which something cannot be read is not complete.
+    DamagedIsIncomplete,
+    /// A server that does not know where its copy ends, because of damage, has no vote.
+    DamagedEndIsNoVote,
+    /// A server has made durable that it holds a range before it takes anything of it.
+    KnownBeforeOpened,
+    /// A server that is cut off from the others takes no new appends.
+    CutOffServesNobody,
     /// Orders of an older term are refused.
     OlderTermsRefused,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 37] = [
         Self::DeposedDriverWritesNothing,
         Self::LostDiskIsANewServer,
         Self::QuorumsOfTheSet,
@@ -88,7 +100,9 @@ impl Rule {
         Self::OneLife,
         Self::OffsetsOnce,
         Self::WritersTravel,
+        Self::WritersCountWhole,
         Self::FoldedWhenConfirmed,
+        Self::UnconfirmedIsBounded,
         Self::OldRangesFoldNothing,
         Self::FenceBeforeVote,
         Self::FenceSurvives,
@@ -104,6 +118,10 @@ impl Rule {
         Self::SuccessorKnowsWriters,
         Self::EndToldByTheLivingPrimary,
         Self::CopiesCountWhenSynced,
+        Self::DamagedIsIncomplete,
+        Self::DamagedEndIsNoVote,
+        Self::KnownBeforeOpened,
+        Self::CutOffServesNobody,
         Self::OlderTermsRefused,
     ];
 }

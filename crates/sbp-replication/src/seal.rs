@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use sbp_types::{Position, ServerId};
+use sbp_types::{Offset, Position, ServerId};
 use smallvec::SmallVec;
 
+use crate::exchange::Vote;
 use crate::range::ReplicatedRange;
-use crate::replica::Vote;
 use crate::rules::{Rule, Rules};
 
 /// The end of one range: fences, votes, what is written back.
@@ -17,6 +17,8 @@ use crate::rules::{Rule, Rules};
 pub struct SealJob {
     range: Arc<ReplicatedRange>,
     votes: SmallVec<[(ServerId, Vote); 3]>,
+    /// Records before it are trimmed.
+    trimmed: Offset,
     phase: Phase,
     rules: Rules,
 }
@@ -26,11 +28,11 @@ enum Phase {
     Voting,
     WritingBack {
         end: Position,
-        /// Who has everything up to the end.
+        /// Who has everything up to the end, and can read it.
         complete: SmallVec<[ServerId; 3]>,
         /// Who may lack something of it, as far as they can be reached: also who did not vote, but lives.
         lacking: SmallVec<[ServerId; 3]>,
-        /// Who has everything, and cannot be reached any more.
+        /// Who voted, and cannot be reached any more.
         away: SmallVec<[ServerId; 3]>,
     },
 }
@@ -63,20 +65,37 @@ pub struct Sealed {
     pub end: Position,
     /// Who has everything up to it, synced.
     pub complete: SmallVec<[ServerId; 3]>,
-    /// Whether those know the writers at the end. `false` in a range where nothing was ever stored.
-    pub knows_writers: bool,
+    /// Who of the set knows the writers at the end of what it has.
+    pub knowing: SmallVec<[ServerId; 3]>,
+}
+
+impl Sealed {
+    /// Whether somebody has everything up to the end and knows the writers there. Nobody does in a range whose state of the
+    /// writers was never stored whole: it is passed over, to the servers of the range before it.
+    #[must_use]
+    pub fn knows_writers(&self) -> bool {
+        self.complete.iter().any(|server| self.knowing.contains(server))
+    }
 }
 
 impl SealJob {
     /// Begins to end a range.
     #[must_use]
     pub fn new(range: Arc<ReplicatedRange>, rules: Rules) -> Self {
+        let range_start = range.start;
         Self {
             range,
             votes: SmallVec::new(),
+            trimmed: range_start,
             phase: Phase::Voting,
             rules,
         }
+    }
+
+    /// The stream was trimmed up to here: what is written back to a server that has less begins there, without what it takes
+    /// to know the writers.
+    pub fn trimmed(&mut self, start: Offset) {
+        self.trimmed = self.trimmed.max(start);
     }
 
     /// The range.
@@ -112,15 +131,38 @@ impl SealJob {
             .end(self.votes.iter().map(|(_, vote)| vote.end), self.rules)
     }
 
+    fn vote_of(&self, server: ServerId) -> Option<&Vote> {
+        let vote = self.votes.iter().find(|(voter, _)| *voter == server);
+        vote.map(|(_, vote)| vote)
+    }
+
+    /// Where the state of the writers ends that begins the range; `None` if nobody who voted has any part of it.
+    fn writers_known_from(&self) -> Option<Position> {
+        let mut known = self.votes.iter().filter_map(|(_, vote)| vote.writers_end);
+        self.range.writers_known_from(known.next(), self.rules)
+    }
+
+    /// Whether a server of the set knows the writers at the end of what it has: up to the range's end, if `is_complete`.
+    fn knows_writers(&self, server: ServerId, is_complete: bool, end: Position) -> bool {
+        let Some(known_from) = self.writers_known_from() else {
+            return false;
+        };
+        let beginning = self.range.beginning();
+        let (from, to) = match self.vote_of(server) {
+            Some(vote) => (vote.begins_at, vote.end.min(end)),
+            None => (beginning, beginning),
+        };
+        // What is written back goes on where the copy ended, unless that is trimmed.
+        let goes_on = to >= end || to.offset >= self.trimmed;
+        from == beginning && known_from <= if is_complete && goes_on { end } else { to }
+    }
+
     /// Decides the end by the votes there are. Nothing happens while they are too few.
     pub fn decide(&mut self) {
         let Some(end) = self.end().filter(|_| self.phase == Phase::Voting) else {
             return;
         };
-        let has_all = |server: &ServerId| {
-            let vote = self.votes.iter().find(|(voter, _)| voter == server);
-            vote.is_some_and(|(_, vote)| vote.end >= end)
-        };
+        let has_all = |server: &ServerId| self.vote_of(*server).is_some_and(|vote| vote.whole_to >= end);
         let (complete, lacking) = self.range.servers.iter().copied().partition(has_all);
         self.phase = Phase::WritingBack {
             end,
@@ -142,6 +184,7 @@ impl SealJob {
 
     /// A server cannot be reached any more. Where too few are left that lack something, those who have it suffice.
     pub fn away(&mut self, server: ServerId) {
+        let voters: SmallVec<[ServerId; 3]> = self.votes.iter().map(|(voter, _)| *voter).collect();
         if let Phase::WritingBack {
             complete,
             lacking,
@@ -150,7 +193,7 @@ impl SealJob {
         } = &mut self.phase
         {
             lacking.retain(|one| *one != server);
-            if complete.contains(&server) && !away.contains(&server) {
+            if !away.contains(&server) && (complete.contains(&server) || voters.contains(&server)) {
                 away.push(server);
             }
         }
@@ -186,19 +229,39 @@ impl SealJob {
         else {
             return SealStep::Vote;
         };
-        let is_enough = complete.len() >= self.range.quorum.acks() || !self.rules.hold(Rule::WriteBack);
-        match complete.iter().find(|server| !away.contains(server)) {
+        let can_be_reached = |server: &&ServerId| !away.contains(server);
+        let knowing = self.range.servers.iter().copied();
+        let knowing = knowing.filter(|server| self.knows_writers(*server, complete.contains(server), *end));
+        let sealed = Sealed {
+            end: *end,
+            complete: complete.clone(),
+            knowing: knowing.collect(),
+        };
+        let would_know = |server: &&ServerId| self.knows_writers(**server, true, *end);
+        let waits_for_knowledge = !sealed.knows_writers() && lacking.iter().any(|server| would_know(&server));
+        let is_enough =
+            (complete.len() >= self.range.quorum.acks() && !waits_for_knowledge) || !self.rules.hold(Rule::WriteBack);
+        // Without a whole copy, one with damage that reaches up to the end: it may lack only what others have.
+        let reaches = |server: &&ServerId| self.vote_of(**server).is_some_and(|vote| vote.end >= *end);
+        let damaged = lacking.iter().filter(reaches).find(can_be_reached);
+        let source = complete.iter().find(can_be_reached);
+        let to: SmallVec<[ServerId; 3]> = lacking
+            .iter()
+            .copied()
+            .filter(|server| source.or(damaged) != Some(server))
+            .collect();
+        match source.or(damaged) {
             None => SealStep::Again,
-            Some(source) if !is_enough && !lacking.is_empty() => SealStep::WriteBack {
+            Some(_) if complete.is_empty() && to.is_empty() => SealStep::Again,
+            Some(source) if complete.is_empty() || (!is_enough && !to.is_empty()) => SealStep::WriteBack {
                 source: *source,
-                to: lacking.clone(),
+                to,
                 end: *end,
             },
-            Some(_) => SealStep::Store(Sealed {
-                end: *end,
-                complete: complete.clone(),
-                knows_writers: self.range.knows_writers(*end),
-            }),
+            Some(_) => SealStep::Store(sealed),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ pub struct Holder {
     pub server: ServerId,
     /// Whether it has everything up to the stream's end.
     pub is_complete: bool,
-    /// Whether it knows the writers at the stream's end.
+    /// Whether it knows the writers at the end of what it has.
     pub knows_writers: bool,
 }
 

@@ -14,10 +14,13 @@ fn small(name: &'static str, replicas: usize, acks: usize, batches: u8, budget: 
         replicas,
         later_replicas: replicas,
         acks,
+        parts: 1,
+        most_unconfirmed: 9,
         drivers: 1,
         writers: 1,
         batches,
         in_flight: false,
+        slow_commits: false,
         budget,
         rules: Default::default(),
     }
@@ -78,7 +81,6 @@ fn no_order_breaks_a_promise() {
 #[test]
 fn a_broken_rule_is_missed() {
     let cases = [
-        (Rule::OnlyWhatContinues, two_failovers_and_a_crash()),
         (Rule::AnsweredWhenSynced, two_failovers_and_a_crash()),
         (Rule::PositionsNotOffsets, two_failovers_and_a_crash()),
         (Rule::AcknowledgedWhenConfirmed, two_failovers_and_a_crash()),
@@ -95,12 +97,14 @@ fn a_broken_rule_is_missed() {
         (Rule::SuccessorIsComplete, one_acknowledges()),
         (Rule::OldRangesFoldNothing, one_acknowledges()),
     ];
+    let mut unmissed = Vec::new();
     for (rule, scenario) in cases {
         let name = scenario.name;
         let found = search::search(scenario.without(rule));
-        let Some((violation, path)) = found.broken else {
-            panic!("{name}: nobody misses {rule:?} in {} worlds", found.worlds);
-        };
-        println!("without {rule:?}: {violation} after {} steps", path.len());
+        match found.broken {
+            Some((violation, path)) => println!("without {rule:?}: {violation} after {} steps", path.len()),
+            None => unmissed.push(format!("{name}: nobody misses {rule:?} in {} worlds", found.worlds)),
+        }
     }
+    assert!(unmissed.is_empty(), "{unmissed:#?}");
 }

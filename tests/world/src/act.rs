@@ -1,12 +1,13 @@
 //! What happens when one thing happens: to writers and readers, on the network, on a server.
 
-use sbp_replication::{Answer, Offered, Rule, Verdict};
-use sbp_types::RangeIndex;
+use sbp_replication::{Answer, EndTold, Offered, Rule, Verdict};
+use sbp_types::{Position, RangeIndex, ServerId};
 
 use crate::action::Action;
-use crate::entries::Batch;
+use crate::entries::{Append, Batch};
 use crate::ghost::Violation;
-use crate::node::{Append, Node, Question};
+use crate::held::{Held, Question};
+use crate::node::Node;
 use crate::world::{Message, Reply, World};
 
 impl World {
@@ -21,10 +22,20 @@ impl World {
             | Action::Deliver(_)
             | Action::Report { .. }
             | Action::Hear(_)
-            | Action::Break { .. } => {
+            | Action::Break { .. }
+            | Action::Cut { .. }
+            | Action::Join { .. }
+            | Action::Miss { .. } => {
                 self.act_on_network(action);
             }
-            Action::Sync { .. } | Action::Drop(_) | Action::Crash(_) | Action::Start(_) | Action::Wipe(_) => {
+            Action::Sync { .. }
+            | Action::Commit(_)
+            | Action::Drop(_)
+            | Action::Crash(_)
+            | Action::Start(_)
+            | Action::Wipe(_)
+            | Action::Damage { .. }
+            | Action::DamageEnd { .. } => {
                 self.act_on_node(action);
             }
             _ => self.act_as_driver(action),
@@ -39,24 +50,19 @@ impl World {
     /// message that was lost), answers arrive at once (they only add to what is promised), and a fenced server votes. Runs by
     /// chance have all of them apart.
     pub(crate) fn rush(&mut self) {
-        let rules = self.rules();
         for node in self.nodes.iter_mut().filter(|node| node.is_up) {
-            node.sync_followed(rules);
+            node.sync_followed(&self.setup.0);
         }
         let pairs = || (0..self.nodes.len()).flat_map(|from| (0..self.nodes.len()).map(move |to| (from, to)));
         let pairs: Vec<_> = pairs().filter(|(from, to)| from != to).collect();
         for (from, to) in pairs {
-            if !self.nodes[from].is_up || !self.nodes[to].is_up {
+            let is_open = self.reaches(from, to) && self.reaches(to, from);
+            if !self.nodes[from].is_up || !self.nodes[to].is_up || !is_open {
                 continue;
             }
-            let ranges: Vec<_> = self.nodes[to]
-                .ranges
-                .iter()
-                .map(|held| held.replica.range().key.range)
-                .collect();
-            for range in ranges {
-                if self.would_tell(from, to, range) {
-                    self.report(range, from, to);
+            for (range, sealed_end) in self.flows(to, from) {
+                if self.would_tell(from, to, range, sealed_end) {
+                    self.report(range, from, to, sealed_end);
                 }
             }
         }
@@ -71,12 +77,14 @@ impl World {
 
     /// Whether a server has a vote that a placement driver waits for.
     pub(crate) fn may_vote(&self, driver: usize, node: usize) -> bool {
+        let place = node;
         let (known, node) = (&self.drivers[driver], &self.nodes[node]);
         let (Some(job), Some(id)) = (&known.job, node.id) else {
             return false;
         };
         let held = node.held(job.range().key.range);
         node.is_up
+            && self.converses(driver, place)
             && job.wants_vote(id)
             && node.would_follow(known.term, self.rules())
             && held.is_some_and(|held| held.replica.vote().is_some())
@@ -109,7 +117,7 @@ impl World {
                 let must_see = self.ghost.acknowledged_end();
                 if let Some(held) = self.nodes[node].ranges.last_mut() {
                     held.question = Some(Question {
-                        said: Vec::new(),
+                        asked: Default::default(),
                         must_see,
                     });
                 }
@@ -117,12 +125,15 @@ impl World {
             }
             Action::SayUnfenced { node, by } => {
                 let who = self.nodes[by].id;
+                let range = self.nodes[node].ranges.last().map(Held::index);
+                let theirs = range.and_then(|range| self.nodes[by].held(range));
+                let is_fenced = theirs.is_none_or(|held| held.replica.is_fenced() || held.replica.end().is_some());
                 let question = self.nodes[node]
                     .ranges
                     .last_mut()
                     .and_then(|held| held.question.as_mut());
                 if let (Some(question), Some(who)) = (question, who) {
-                    question.said.push(who);
+                    question.asked.said(who, is_fenced);
                 }
                 self.answer_question(node);
             }
@@ -145,36 +156,60 @@ impl World {
     /// Answers a reader once enough servers have said that they are not fenced.
     pub(crate) fn answer_question(&mut self, node: usize) {
         let rules = self.rules();
-        let Some(held) = self.nodes[node].ranges.last_mut() else {
+        let Some(held) = self.nodes[node].ranges.last() else {
             return;
         };
-        let replica = &held.replica;
-        let needed = replica.range().quorum.acks() - 1;
-        let Some(question) = &held.question else { return };
-        let is_sure = (question.said.len() >= needed && replica.takes_appends().is_ok() && !replica.is_fenced())
-            || !rules.hold(Rule::EndToldByTheLivingPrimary);
-        if is_sure {
-            if replica.confirmed().offset < question.must_see {
-                let told = replica.confirmed().offset;
-                self.ghost.break_promise(Violation::OldEnd(told));
+        let (Some(question), Some(me)) = (&held.question, self.nodes[node].id) else {
+            return;
+        };
+        match question.asked.answer(&held.replica, me, rules) {
+            EndTold::NotYet => return,
+            EndTold::At(told) if told.offset < question.must_see => {
+                self.ghost.break_promise(Violation::OldEnd(told.offset));
             }
+            EndTold::At(_) | EndTold::Elsewhere => {}
+        }
+        if let Some(held) = self.nodes[node].ranges.last_mut() {
             held.question = None;
         }
     }
 
     pub(crate) fn act_on_network(&mut self, action: Action) {
         match action {
-            Action::Send { range, from, to } => self.send(RangeIndex(range), from, to),
-            Action::Retry { range, from, to } => {
-                if let (Some(id), Some(held)) = (self.nodes[to].id, self.nodes[from].held_mut(RangeIndex(range))) {
-                    held.replica.disconnected(id);
-                }
-            }
+            Action::Send {
+                range,
+                from,
+                to,
+                sealed_end,
+            } => self.send(RangeIndex(range), from, to, sealed_end),
+            Action::Retry {
+                range,
+                from,
+                to,
+                sealed_end,
+            } => self.retry(RangeIndex(range), from, to, sealed_end),
             Action::Deliver(place) => {
                 let message = self.flight.remove(place);
                 self.deliver(message);
             }
-            Action::Report { range, from, to } => self.report(RangeIndex(range), from, to),
+            Action::Report {
+                range,
+                from,
+                to,
+                sealed_end,
+            } => self.report(RangeIndex(range), from, to, sealed_end),
+            Action::Cut { from, to } => {
+                self.left.cuts -= 1;
+                self.cuts.insert((from, to));
+            }
+            Action::Join { from, to } => {
+                self.cuts.remove(&(from, to));
+            }
+            Action::Miss { node, of } => {
+                if let Some(id) = self.nodes[of].id {
+                    self.nodes[node].missed.insert(id);
+                }
+            }
             Action::Hear(place) => {
                 let reply = self.answers.remove(place);
                 self.hear(reply);
@@ -201,32 +236,32 @@ impl World {
         }
     }
 
-    pub(crate) fn send(&mut self, range: RangeIndex, from: usize, to: usize) {
+    pub(crate) fn send(&mut self, range: RangeIndex, from: usize, to: usize, sealed_end: Option<Position>) {
         let (Some(sender), Some(receiver)) = (self.nodes[from].id, self.nodes[to].id) else {
             return;
         };
         let Some(held) = self.nodes[from].held_mut(range) else {
             return;
         };
-        let Some((at, sealed_end)) = held.replica.next_for(receiver) else {
+        let next = held.replica.next_in(receiver, sealed_end);
+        let Some((at, logged)) = next.and_then(|at| Some((at, held.entry_at(at, sealed_end)?))) else {
             return;
         };
-        let Some(logged) = held.entry_at(at).cloned() else {
-            return;
-        };
-        held.replica.sent(receiver, logged.end());
+        let round = held.replica.sent(receiver, sealed_end, logged.end());
         let message = Message {
             from: sender,
             to: receiver,
             range,
             offered: Offered {
                 from: sender,
+                epoch: held.replica.range().epoch,
                 at,
                 entry: logged.content.entry(),
                 confirmed: held.replica.confirmed(),
                 sealed_end,
             },
             logged,
+            round,
             is_stray: false,
         };
         if self.setup.0.in_flight {
@@ -236,40 +271,61 @@ impl World {
         }
     }
 
+    /// The sender has waited long enough, and makes the connection anew.
+    fn retry(&mut self, range: RangeIndex, from: usize, to: usize, sealed_end: Option<Position>) {
+        let (sender, Some(receiver)) = (self.nodes[from].id, self.nodes[to].id) else {
+            return;
+        };
+        self.answers.retain(|one| {
+            let is_old = Some(one.to) == sender && one.from == receiver && one.range == range;
+            !is_old || matches!(one.answer, Answer::Synced(_)) || one.sealed_end != sealed_end
+        });
+        if let Some(held) = self.nodes[from].held_mut(range) {
+            held.replica.disconnected(receiver);
+        }
+    }
+
     pub(crate) fn deliver(&mut self, message: Message) {
         let rules = self.rules();
         let Some(to) = self.place_of(message.to).filter(|to| self.nodes[*to].is_up) else {
             return;
         };
+        self.nodes[to].missed.remove(&message.from);
         let verdict = self.nodes[to].offered(message.range, &message.offered, &message.logged, rules);
         if message.is_stray {
             return;
         }
-        let Some(from) = self.place_of(message.from).filter(|from| self.nodes[*from].is_up) else {
-            return;
+        let answer = match verdict {
+            Some(Verdict::GoOn(at)) => Answer::GoOn {
+                at,
+                round: Some(message.round),
+            },
+            Some(Verdict::Refused(why)) => Answer::Refused(why),
+            // What is taken is answered when it is synced.
+            Some(Verdict::Take | Verdict::Begin | Verdict::Held | Verdict::Mend | Verdict::Close) | None => return,
         };
-        let Some(held) = self.nodes[from].held_mut(message.range) else {
-            return;
+        let reply = Reply {
+            from: message.to,
+            to: message.from,
+            range: message.range,
+            sealed_end: message.offered.sealed_end,
+            answer,
         };
-        match verdict {
-            Some(Verdict::GoOn(at)) => {
-                held.replica
-                    .heard(message.to, message.offered.sealed_end, Answer::GoOn(at));
-            }
-            // Nothing is sent again before the receiver says where it is.
-            Some(Verdict::Refused(_) | Verdict::Take | Verdict::Held) | None => {}
+        if self.setup.0.in_flight {
+            self.answers.push(reply);
+        } else {
+            self.hear(reply);
         }
     }
 
     /// A server answers what it was sent last by another one.
-    pub(crate) fn report(&mut self, range: RangeIndex, from: usize, to: usize) {
+    pub(crate) fn report(&mut self, range: RangeIndex, from: usize, to: usize, sealed_end: Option<Position>) {
         let (Some(reporter), Some(asker)) = (self.nodes[from].id, self.nodes[to].id) else {
             return;
         };
-        let (Some(held), Some(asking)) = (self.nodes[from].held(range), self.nodes[to].held(range)) else {
+        let Some(held) = self.nodes[from].held(range) else {
             return;
         };
-        let sealed_end = asking.replica.writes_back_up_to(reporter);
         let answer = match sealed_end {
             None => held.replica.answer(),
             Some(_) => held.replica.answer_written_back(),
@@ -296,14 +352,19 @@ impl World {
         if !self.nodes[from].is_up || !self.nodes[to].is_up {
             return;
         }
+        self.nodes[to].missed.remove(&reply.from);
         let Some(held) = self.nodes[to].held_mut(reply.range) else {
             return;
         };
         held.replica.heard(reply.from, reply.sealed_end, reply.answer);
         let is_primary = held.replica.range().primary() == Some(reply.to);
         let confirmed = held.replica.confirmed();
-        if is_primary && let Some(held) = self.nodes[from].held_mut(reply.range) {
+        if is_primary
+            && self.reaches(to, from)
+            && let Some(held) = self.nodes[from].held_mut(reply.range)
+        {
             held.replica.learn(confirmed);
+            self.nodes[from].missed.remove(&reply.to);
         }
         self.nodes[from].fold(rules);
         self.nodes[to].fold(rules);
@@ -322,7 +383,27 @@ impl World {
                 self.nodes[node].crash();
                 self.disconnect(node);
             }
-            Action::Start(node) => self.nodes[node].start(rules),
+            Action::Start(node) => {
+                let scenario = std::sync::Arc::clone(&self.setup.0);
+                self.nodes[node].start(&scenario);
+                self.ghost.recovered(&self.nodes[node], &scenario);
+            }
+            Action::Commit(node) => self.nodes[node].commit(&self.setup.0),
+            Action::Damage { node, range, place } => {
+                self.left.damages -= 1;
+                let jobs = self.drivers.iter().filter_map(|driver| driver.job.as_ref());
+                let voted = |id: &ServerId| jobs.clone().any(|job| !job.wants_vote(*id));
+                self.ghost.excused.extend(self.nodes[node].id.filter(voted));
+                if let Some(held) = self.nodes[node].held_mut(RangeIndex(range)) {
+                    held.damage(place);
+                }
+            }
+            Action::DamageEnd { node, range, kept } => {
+                self.left.damages -= 1;
+                if let Some(held) = self.nodes[node].held_mut(RangeIndex(range)) {
+                    held.damage_end(kept);
+                }
+            }
             Action::Wipe(node) => {
                 self.left.wipes -= 1;
                 let id = self.nodes[node].id;
@@ -345,7 +426,8 @@ impl World {
             .filter(|one| one.from == id || one.to == id)
             .for_each(|one| one.is_stray = true);
         self.flight.retain(|one| one.to != id);
-        self.answers.retain(|one| one.to != id);
+        let is_heard = |one: &Reply| one.from != id || matches!(one.answer, Answer::Synced(_));
+        self.answers.retain(|one| one.to != id && is_heard(one));
         for other in &mut self.nodes {
             other.ranges.iter_mut().for_each(|held| held.replica.disconnected(id));
         }

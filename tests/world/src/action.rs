@@ -1,5 +1,7 @@
 //! The things that may happen in a world.
 
+use sbp_types::Position;
+
 /// One thing that may happen. Servers, drivers and writers are named by their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
@@ -27,6 +29,8 @@ pub enum Action {
         from: usize,
         /// To whom.
         to: usize,
+        /// Up to which end, if it is written back or copied.
+        sealed_end: Option<Position>,
     },
     /// A server has waited long enough for an answer, and begins anew where the other one's answers end.
     Retry {
@@ -36,6 +40,8 @@ pub enum Action {
         from: usize,
         /// To whom.
         to: usize,
+        /// Up to which end, if it is written back or copied.
+        sealed_end: Option<Position>,
     },
     /// An entry arrives.
     Deliver(usize),
@@ -47,6 +53,8 @@ pub enum Action {
         from: usize,
         /// Who is told.
         to: usize,
+        /// Up to which end, if it is written back or copied.
+        sealed_end: Option<Position>,
     },
     /// An answer arrives.
     Hear(usize),
@@ -65,6 +73,64 @@ pub enum Action {
         node: usize,
         /// How many entries.
         entries: usize,
+    },
+    /// A server makes durable what it knows of ranges, their fences and ends, and the term.
+    Commit(usize),
+    /// An entry on a server's disk cannot be read any more.
+    Damage {
+        /// Which server.
+        node: usize,
+        /// Which range.
+        range: i32,
+        /// Which entry of its log.
+        place: usize,
+    },
+    /// The disk of a server that is away loses the end of an open range, so that nobody knows what there was.
+    DamageEnd {
+        /// Which server.
+        node: usize,
+        /// Which range.
+        range: i32,
+        /// So many entries are left.
+        kept: usize,
+    },
+    /// What one says does not reach the other any more, until that is mended. Servers are named by their place, placement
+    /// drivers by the places behind them.
+    Cut {
+        /// Who says it.
+        from: usize,
+        /// Who does not hear it.
+        to: usize,
+    },
+    /// It does again.
+    Join {
+        /// Who says it.
+        from: usize,
+        /// Who hears it.
+        to: usize,
+    },
+    /// A server that has not heard another one for so long counts on it no more.
+    Miss {
+        /// Which server.
+        node: usize,
+        /// Whom it misses.
+        of: usize,
+    },
+    /// A placement driver trims the stream.
+    Trim {
+        /// Which driver.
+        driver: usize,
+        /// Records before this offset go.
+        start: i64,
+    },
+    /// A placement driver lets a sealed range have a copy on another server.
+    Move {
+        /// Which driver.
+        driver: usize,
+        /// Which range.
+        range: i32,
+        /// Which server.
+        to: usize,
     },
     /// A server's log drops what is queued.
     Drop(usize),

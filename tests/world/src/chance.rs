@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::action::Action;
 use crate::ghost::Violation;
+use crate::heal::Heal;
 use crate::scenario::Scenario;
 use crate::world::World;
 
@@ -23,6 +24,8 @@ pub struct Failure {
     pub violation: Violation,
     /// The last things that happened.
     pub last: Vec<Action>,
+    /// Where everybody stands then.
+    pub state: String,
 }
 
 impl fmt::Display for Failure {
@@ -32,7 +35,8 @@ impl fmt::Display for Failure {
             "{}: scenario {:?}, seed {}",
             self.violation, self.scenario, self.seed
         )?;
-        self.last.iter().try_for_each(|action| writeln!(f, "  {action:?}"))
+        self.last.iter().try_for_each(|action| writeln!(f, "  {action:?}"))?;
+        write!(f, "{}", self.state)
     }
 }
 
@@ -45,19 +49,20 @@ pub fn run(scenario: &Arc<Scenario>, seed: u64, steps: usize) -> Result<(), Box<
     let mut chance = fastrand::Rng::with_seed(seed);
     let mut world = World::new(scenario);
     let mut last = VecDeque::new();
-    let failure = |violation, last: VecDeque<Action>| {
+    let failure = |violation, last: VecDeque<Action>, world: &World| {
         Err(Box::new(Failure {
             scenario: scenario.name,
             seed,
             violation,
             last: last.into(),
+            state: world.summary(),
         }))
     };
     // Some runs have few faults, some many.
     let patience = chance.u32(1..20);
     for _ in 0..steps {
         let actions = world.actions();
-        let (faults, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_fault);
+        let (faults, rest): (Vec<_>, Vec<_>) = actions.into_iter().partition(|one| is_rare(one, scenario));
         let pool = if rest.is_empty() || (!faults.is_empty() && chance.u32(0..patience) == 0) {
             faults
         } else {
@@ -70,19 +75,28 @@ pub fn run(scenario: &Arc<Scenario>, seed: u64, steps: usize) -> Result<(), Box<
         last.push_back(action);
         world.act(action);
         if let Some(violation) = world.violation() {
-            return failure(violation, last);
+            return failure(violation, last, &world);
         }
     }
-    if !world.can_heal() {
+    let how = match chance.u8(0..3) {
+        0 => Heal::Anew,
+        1 => Heal::AsItIs,
+        _ => Heal::Without(chance.usize(0..scenario.servers)),
+    };
+    let how = if world.can_heal(how) { how } else { Heal::AsItIs };
+    if !world.can_heal(how) {
         return Ok(());
     }
-    world.heal().or_else(|(violation, done)| {
+    world.heal(how).or_else(|(violation, done)| {
         last.extend(done.into_iter().rev().take(TOLD).rev());
-        failure(violation, last)
+        failure(violation, last, &world)
     })
 }
 
-fn is_fault(action: &Action) -> bool {
+fn is_rare(action: &Action, scenario: &Scenario) -> bool {
+    if let Action::Commit(_) = action {
+        return scenario.slow_commits;
+    }
     matches!(
         action,
         Action::Break { .. }
@@ -94,5 +108,11 @@ fn is_fault(action: &Action) -> bool {
             | Action::Restore
             | Action::Replace { .. }
             | Action::FenceWriter { .. }
+            | Action::Damage { .. }
+            | Action::DamageEnd { .. }
+            | Action::Cut { .. }
+            | Action::Miss { .. }
+            | Action::Trim { .. }
+            | Action::Move { .. }
     )
 }

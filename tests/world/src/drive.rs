@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use sbp_replication::{Holder, Quorum, ReplicatedRange, Rule, SealJob, SealStep, Sealed, choose_next};
-use sbp_types::{Epoch, RangeIndex, RangeKey, ServerId};
+use sbp_replication::{EndWrite, Holder, Quorum, ReplicatedRange, Rule, SealJob, SealStep, Sealed, Term, choose_next};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId};
 
 use crate::action::Action;
 use crate::driver::RangeRecord;
-use crate::ghost::Violation;
+use crate::ghost::{Violation, has_whole};
 use crate::world::World;
 
 impl World {
@@ -16,7 +16,7 @@ impl World {
             Action::Number { driver, node } => self.number(driver, node),
             Action::Lead(driver) => {
                 self.left.leads -= 1;
-                self.store.term += 1;
+                self.store.term.0 += 1;
                 let known = &mut self.drivers[driver];
                 known.term = Some(self.store.term);
                 known.job = None;
@@ -55,18 +55,24 @@ impl World {
             Action::Tell { driver, node } => self.tell(driver, node),
             Action::Copy { range, from, to } => {
                 self.left.copies -= 1;
-                let Some(id) = self.nodes[to].id else { return };
-                if let Some(held) = self.nodes[from].held_mut(RangeIndex(range))
-                    && let Some(end) = held.replica.end()
-                {
-                    held.replica.write_back([id], end);
+                if let Some(id) = self.nodes[to].id {
+                    self.nodes[from].copy_to(id, RangeIndex(range), &self.setup.0);
                 }
             }
             Action::Copied { driver, range, to } => self.copied(driver, RangeIndex(range), to),
+            Action::Trim { driver, start } => {
+                self.left.trims -= 1;
+                if self.leads(driver) {
+                    self.store.start = Offset(start);
+                    self.ghost.trimmed(self.store.start);
+                    self.drivers[driver].start = self.store.start;
+                }
+            }
+            Action::Move { driver, range, to } => self.move_to(driver, RangeIndex(range), to),
             Action::Restore => {
                 self.left.restores -= 1;
                 self.store = World::new(&self.setup.0).store;
-                self.store.term = 0;
+                self.store.term = Term(0);
             }
             Action::Replace { node, by } => self.replace(node, by),
             _ => unreachable!("not a placement driver's"),
@@ -78,7 +84,9 @@ impl World {
         let Some(range) = self.drivers[driver].open_range().cloned() else {
             return;
         };
-        self.drivers[driver].job = Some(SealJob::new(self.as_sealed(range), rules));
+        let mut job = SealJob::new(self.as_sealed(range), rules);
+        job.trimmed(self.drivers[driver].start);
+        self.drivers[driver].job = Some(job);
         self.drivers[driver].away.clear();
     }
 
@@ -110,7 +118,8 @@ impl World {
 
     /// Whether a write of this driver is taken by the store.
     pub(crate) fn leads(&self, driver: usize) -> bool {
-        self.drivers[driver].term == Some(self.store.term) || !self.rules().hold(Rule::DeposedDriverWritesNothing)
+        let term = self.drivers[driver].term.unwrap_or_default();
+        term.may_write(self.store.term, self.rules())
     }
 
     pub(crate) fn fence(&mut self, driver: usize, node: usize) {
@@ -128,7 +137,7 @@ impl World {
         };
         let target = &mut self.nodes[node];
         if target.follows(term, rules) {
-            target.fence(&range, rules);
+            target.fence(&range, &self.setup.0);
         }
     }
 
@@ -179,15 +188,15 @@ impl World {
         }
         let place = self.store.ranges.iter().position(|record| record.range.key == key);
         let Some(place) = place else { return };
-        let stands = self.store.ranges[place].end.is_some() && rules.hold(Rule::FirstEndWins);
-        if !stands {
-            let Some(next) = self.next_range(place, &sealed, first) else {
+        if EndWrite::given(self.store.ranges[place].end, rules) == EndWrite::Store {
+            let Some(next) = self.next_range(driver, place, &sealed, first) else {
                 return;
             };
             self.check_copies(driver, &sealed, place);
             self.store.ranges.truncate(place + 1);
             self.store.ranges[place].end = Some(sealed.end);
             self.store.ranges[place].complete = sealed.complete;
+            self.store.ranges[place].knowing = sealed.knowing;
             self.store.ranges.push(next);
         }
         if is_answered {
@@ -201,38 +210,49 @@ impl World {
     pub(crate) fn check_copies(&mut self, driver: usize, sealed: &Sealed, place: usize) {
         let set = &self.store.ranges[place].range;
         let away = &self.drivers[driver].away;
-        let lacks = |server: &ServerId| !sealed.complete.contains(server) && !away.contains(server);
-        if sealed.complete.len() < set.quorum.acks() && set.servers.iter().any(lacks) {
-            let index = set.key.range;
+        let index = set.key.range;
+        // Who lost its disk, or something of it, after it had voted has done its part.
+        let is_excused = |server: &ServerId| {
+            let counts = sealed.complete.contains(server);
+            counts && (self.place_of(*server).is_none() || self.ghost.excused.contains(server))
+        };
+        let has_whole = |server: &ServerId| {
+            let node = self.place_of(*server);
+            node.is_some_and(|node| has_whole(&self.nodes[node], index, sealed.end)) || is_excused(server)
+        };
+        let beginning = set.beginning();
+        let copies = set
+            .servers
+            .iter()
+            .filter(|server| sealed.end <= beginning || has_whole(server));
+        let lacks = |server: &ServerId| !has_whole(server) && !away.contains(server);
+        if copies.count() < set.quorum.acks() && set.servers.iter().any(lacks) {
             self.ghost.break_promise(Violation::TooFewCopies(index));
         }
     }
 
     /// The range that follows, if one can be opened.
-    pub(crate) fn next_range(&self, place: usize, sealed: &Sealed, first: usize) -> Option<RangeRecord> {
+    pub(crate) fn next_range(&self, driver: usize, place: usize, sealed: &Sealed, first: usize) -> Option<RangeRecord> {
         let scenario = &self.setup.0;
         let last = &self.store.ranges[place].range;
         // Where nothing was ever stored, who knew the writers before knows them still.
         let older = self.store.ranges[..place].iter().rev();
-        let mut older = older.filter(|record| record.range.knows_writers(record.end.unwrap_or_default()));
-        let knowing = if sealed.knows_writers {
-            Some(&sealed.complete)
-        } else {
-            older.next().map(|one| &one.complete)
+        let mut older = older.filter(|record| record.knows_writers());
+        let (complete, knowing) = match older.next() {
+            Some(older) if !sealed.knows_writers() && self.rules().hold(Rule::SuccessorKnowsWriters) => {
+                (&older.complete, &older.knowing)
+            }
+            _ => (&sealed.complete, &sealed.knowing),
         };
         let places = (first..self.nodes.len()).chain(0..first);
         let alive = places
-            .filter(|node| self.nodes[*node].is_up)
+            .filter(|node| self.nodes[*node].is_up && self.converses(driver, *node))
             .filter_map(|node| self.nodes[node].id);
         let holders: Vec<_> = alive
-            .map(|server| {
-                let knows_writers = knowing.is_some_and(|knowing| knowing.contains(&server));
-                Holder {
-                    server,
-                    is_complete: sealed.complete.contains(&server) || (knows_writers && !sealed.knows_writers),
-                    knows_writers: knows_writers
-                        || (sealed.knows_writers && !self.rules().hold(Rule::SuccessorIsComplete)),
-                }
+            .map(|server| Holder {
+                server,
+                is_complete: complete.contains(&server),
+                knows_writers: knowing.contains(&server),
             })
             .collect();
         let servers = choose_next(&holders, scenario.later_replicas, scenario.acks, self.rules()).ok()?;
@@ -247,29 +267,30 @@ impl World {
             servers,
             quorum,
         });
-        Some(RangeRecord {
-            range,
-            end: None,
-            complete: Default::default(),
-        })
+        Some(RangeRecord::open(range))
     }
 
     pub(crate) fn tell(&mut self, driver: usize, node: usize) {
-        let rules = self.rules();
+        let scenario = &self.setup.0;
         let Some(term) = self.drivers[driver].term else { return };
         let target = &mut self.nodes[node];
-        if !target.follows(term, rules) {
+        if !target.follows(term, scenario.rules) {
             return;
         }
+        target.trimmed(self.drivers[driver].start, scenario.rules);
         for record in &self.drivers[driver].ranges {
-            target.told(record, rules);
+            target.told(record, scenario);
         }
+        target.trimmed(self.drivers[driver].start, scenario.rules);
     }
 
     pub(crate) fn copied(&mut self, driver: usize, range: RangeIndex, to: usize) {
         let Some(id) = self.nodes[to].id.filter(|_| self.leads(driver)) else {
             return;
         };
+        let knows_writers = self.nodes[to]
+            .held(range)
+            .is_some_and(|held| held.replica.knows_writers());
         let record = self
             .store
             .ranges
@@ -279,6 +300,22 @@ impl World {
             && !record.complete.contains(&id)
         {
             record.complete.push(id);
+            if knows_writers && !record.knowing.contains(&id) {
+                record.knowing.push(id);
+            }
+        }
+        let store = self.store.clone();
+        self.drivers[driver].load(&store);
+    }
+
+    fn move_to(&mut self, driver: usize, range: RangeIndex, to: usize) {
+        self.left.moves -= 1;
+        let Some(id) = self.nodes[to].id.filter(|_| self.leads(driver)) else {
+            return;
+        };
+        let mut records = self.store.ranges.iter_mut();
+        if let Some(record) = records.find(|record| record.range.key.range == range) {
+            record.copying.push(id);
         }
         let store = self.store.clone();
         self.drivers[driver].load(&store);
@@ -300,12 +337,11 @@ impl World {
             .for_each(|server| *server = comes);
         record.range = Arc::new(range);
         let record = record.clone();
-        let rules = self.rules();
         for node in &mut self.nodes {
             if let Some(held) = node.held_mut(record.range.key.range) {
                 held.replica.replace_set(&record.range);
             }
-            node.told(&record, rules);
+            node.told(&record, &self.setup.0);
         }
         let store = self.store.clone();
         self.drivers

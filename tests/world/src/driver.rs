@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use sbp_replication::{ReplicatedRange, SealJob};
-use sbp_types::{Position, ServerId};
+use sbp_replication::{ReplicatedRange, SealJob, Term};
+use sbp_types::{Offset, Position, ServerId};
 use smallvec::SmallVec;
 
 /// What is stored of a range.
@@ -13,14 +13,42 @@ pub(crate) struct RangeRecord {
     pub(crate) end: Option<Position>,
     /// Who has everything up to the end.
     pub(crate) complete: SmallVec<[ServerId; 3]>,
+    /// Who knows the writers at the end of what it has.
+    pub(crate) knowing: SmallVec<[ServerId; 3]>,
+    /// Servers that get a copy although they are not in the set.
+    pub(crate) copying: SmallVec<[ServerId; 1]>,
+}
+
+impl RangeRecord {
+    /// Whether a server has a copy, or gets one.
+    pub(crate) fn is_on(&self, server: ServerId) -> bool {
+        self.range.servers.contains(&server) || self.copying.contains(&server)
+    }
+
+    pub(crate) fn open(range: Arc<ReplicatedRange>) -> Self {
+        Self {
+            range,
+            end: None,
+            complete: SmallVec::new(),
+            knowing: SmallVec::new(),
+            copying: SmallVec::new(),
+        }
+    }
+
+    /// Whether somebody who is complete knows the writers at the end.
+    pub(crate) fn knows_writers(&self) -> bool {
+        self.complete.iter().any(|server| self.knowing.contains(server))
+    }
 }
 
 /// The store: what is in it is true.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Store {
     /// Which term leads.
-    pub(crate) term: u8,
+    pub(crate) term: Term,
     pub(crate) ranges: Vec<RangeRecord>,
+    /// Records before it are trimmed.
+    pub(crate) start: Offset,
     /// The number of the next server.
     pub(crate) next_server: i32,
 }
@@ -29,9 +57,10 @@ pub(crate) struct Store {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Driver {
     /// The term in which it believes to lead.
-    pub(crate) term: Option<u8>,
+    pub(crate) term: Option<Term>,
     /// The store, as it knows it.
     pub(crate) ranges: Vec<RangeRecord>,
+    pub(crate) start: Offset,
     pub(crate) next_server: i32,
     pub(crate) job: Option<SealJob>,
     /// Servers that it could not reach during this seal.
@@ -50,6 +79,7 @@ impl Driver {
     /// Reads the store.
     pub(crate) fn load(&mut self, store: &Store) {
         self.ranges.clone_from(&store.ranges);
+        self.start = store.start;
         self.next_server = store.next_server;
     }
 }

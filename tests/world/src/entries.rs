@@ -11,12 +11,27 @@ pub(crate) struct Batch {
     pub(crate) sequence: u8,
 }
 
+/// What a writer asks to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Append {
+    Batch(Batch),
+    Fence { writer: u8, epoch: u8 },
+}
+
 /// What an entry of a range says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Content {
     Batch(Batch),
-    Fence { writer: u8, epoch: u8 },
-    Writers(Writers),
+    Fence {
+        writer: u8,
+        epoch: u8,
+    },
+    /// One part of the state of all writers.
+    Writers {
+        part: u32,
+        parts: u32,
+        writers: Writers,
+    },
 }
 
 impl Content {
@@ -24,7 +39,10 @@ impl Content {
         match self {
             Self::Batch(_) => Entry::Records(1),
             Self::Fence { .. } => Entry::Mark,
-            Self::Writers(_) => Entry::Writers,
+            Self::Writers { part, parts, .. } => Entry::Writers {
+                part: *part,
+                parts: *parts,
+            },
         }
     }
 }
@@ -36,9 +54,26 @@ pub(crate) struct Logged {
     pub(crate) content: Content,
     /// Whether its primary took it after a fence with a higher epoch had been acknowledged.
     pub(crate) is_late: bool,
+    /// Whether this copy of it cannot be read.
+    pub(crate) is_damaged: bool,
 }
 
 impl Logged {
+    pub(crate) fn new(at: Position, content: Content) -> Self {
+        Self {
+            at,
+            content,
+            is_late: false,
+            is_damaged: false,
+        }
+    }
+
+    /// Whether a trim up to here lets it go: what begins the range stays.
+    pub(crate) fn is_before(&self, start: Offset) -> bool {
+        let is_writers = matches!(self.content, Content::Writers { .. });
+        !is_writers && self.at.offset < start && self.end().offset <= start
+    }
+
     /// The place behind it.
     pub(crate) fn end(&self) -> Position {
         self.content.entry().end(self.at).expect("few entries")
@@ -66,7 +101,28 @@ pub(crate) enum Judgement {
     Fenced,
 }
 
+impl Writer {
+    /// The one that says more.
+    fn newer(self, other: &Self) -> Self {
+        if *other == Self::default() { self } else { other.clone() }
+    }
+}
+
 impl Writers {
+    /// The parts of this state, of which the last one has the first writer.
+    pub(crate) fn parts(&self, parts: u32) -> impl Iterator<Item = Content> + '_ {
+        (0..parts).map(move |part| {
+            let is_here = |place: usize| parts - 1 - u32::try_from(place).expect("few writers") % parts == part;
+            let writers = self.0.iter().enumerate();
+            let writers = writers.map(|(place, one)| if is_here(place) { one.clone() } else { Writer::default() });
+            Content::Writers {
+                part,
+                parts,
+                writers: Self(writers.collect()),
+            }
+        })
+    }
+
     fn writer(&mut self, writer: u8) -> &mut Writer {
         let place = usize::from(writer);
         if self.0.len() <= place {
@@ -88,7 +144,14 @@ impl Writers {
                 let writer = self.writer(*writer);
                 writer.epoch = writer.epoch.max(*epoch);
             }
-            Content::Writers(writers) => *self = writers.clone(),
+            Content::Writers { part, writers, .. } => {
+                if *part == 0 {
+                    *self = Self::default();
+                }
+                self.0.resize_with(self.0.len().max(writers.0.len()), Writer::default);
+                let known = self.0.iter_mut().zip(&writers.0);
+                known.for_each(|(one, said)| *one = one.clone().newer(said));
+            }
         }
     }
 

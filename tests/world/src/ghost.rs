@@ -6,8 +6,10 @@ use std::fmt;
 use sbp_types::{Offset, Position, RangeIndex, ServerId};
 
 use crate::driver::Store;
-use crate::entries::{Batch, Content};
-use crate::node::{Append, Held, Node, Waiting};
+use crate::entries::{Append, Batch, Content};
+use crate::held::{Held, Waiting};
+use crate::node::Node;
+use crate::scenario::Scenario;
 
 /// A promise that was broken, by the names of invariants of the specification's study: I for one server, R for several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,12 +34,18 @@ pub enum Violation {
     Incomplete(RangeIndex),
     /// I4: the end of a sealed range has changed.
     EndChanged(RangeIndex),
-    /// A reader who asked where the stream ends was told less than was acknowledged before.
+    /// I6: a reader who asked where the stream ends was told less than was acknowledged before.
     OldEnd(Offset),
-    /// Two servers have one number.
+    /// R1: two servers have one number, and may both be a range's primary.
     TwoServers(i32),
-    /// Appends do not go on once all faults have ended.
+    /// I7: a server that recovers twice is another one than after the first time.
+    RecoversTwice(i32),
+    /// I9: ranges do not follow each other, with rising epochs, or one of them is open that is not the last.
+    NotTiled(RangeIndex),
+    /// R7: appends, those of a writer from before, or answers where the stream ends do not go on although enough servers live.
     StandsStill,
+    /// I3: a record that was shown, and is not trimmed, can be read nowhere although enough servers live.
+    Unreadable(Offset),
 }
 
 impl fmt::Display for Violation {
@@ -58,6 +66,10 @@ pub(crate) struct Ghost {
     ends: BTreeMap<RangeIndex, Position>,
     /// Ranges of which more was lost than is promised to do no harm.
     forlorn: BTreeSet<RangeIndex>,
+    /// Records before it are trimmed.
+    trimmed: Offset,
+    /// Servers whose disks were damaged after they had voted.
+    pub(crate) excused: BTreeSet<ServerId>,
     pub(crate) violation: Option<Violation>,
 }
 
@@ -70,6 +82,40 @@ impl Ghost {
     pub(crate) fn acknowledged_end(&self) -> Offset {
         let last = self.acknowledged.values().max();
         last.map_or(Offset::ZERO, |last| Offset(last.0 + 1))
+    }
+
+    /// The stream is trimmed up to here.
+    pub(crate) fn trimmed(&mut self, start: Offset) {
+        self.trimmed = self.trimmed.max(start);
+    }
+
+    /// A server has started. Whether it would be the same after another start.
+    pub(crate) fn recovered(&mut self, node: &Node, scenario: &Scenario) {
+        let mut again = node.clone();
+        again.crash();
+        again.start(scenario);
+        if again != *node {
+            self.break_promise(Violation::RecoversTwice(node.id.map_or(0, |id| id.0)));
+        }
+    }
+
+    /// Records that were shown and that no server that can be asked has for readers.
+    pub(crate) fn unreadable(&self, nodes: &[&Node]) -> Option<Offset> {
+        let shows = |node: &Node, offset: Offset, range: RangeIndex, batch: Batch| {
+            let held = node.held(range).filter(|_| node.is_up)?;
+            let behind = Position::start(Offset(offset.0 + 1));
+            let is_shown = held.replica.readable().is_some_and(|end| behind <= end);
+            is_shown
+                .then(|| on_disk(node, range, offset, batch))
+                .filter(|is_there| *is_there)
+        };
+        let mut shown = self
+            .shown
+            .iter()
+            .filter(|(offset, (range, _))| **offset >= self.trimmed && !self.forlorn.contains(range));
+        let gone = shown
+            .find(|(offset, (range, batch))| nodes.iter().all(|node| shows(node, **offset, *range, *batch).is_none()));
+        gone.map(|(offset, _)| *offset)
     }
 
     pub(crate) fn break_promise(&mut self, violation: Violation) {
@@ -124,15 +170,30 @@ impl Ghost {
         held.shown = held.shown.max(readable);
         let mut next = held.replica.range().beginning();
         for logged in held.log.iter().take_while(|logged| logged.end() <= readable) {
-            if logged.at != next {
+            // What is trimmed may be missing, between what begins the range and the rest.
+            if logged.at != next && logged.at.offset > self.trimmed {
                 self.break_promise(Violation::Gap(logged.at.offset));
             }
             next = logged.end();
+            if logged.is_damaged {
+                continue;
+            }
             if let Content::Batch(batch) = logged.content {
                 if logged.is_late {
                     self.break_promise(Violation::Fenced(logged.at.offset));
                 }
                 self.show(logged.at.offset, range, batch);
+            }
+        }
+    }
+
+    fn check_tiles(&mut self, store: &Store) {
+        for pair in store.ranges.windows(2) {
+            let (range, next) = (&pair[0].range, &pair[1].range);
+            let tiles = pair[0].end.is_some_and(|end| end.offset == next.start);
+            let rises = next.epoch > range.epoch && next.key.range > range.key.range;
+            if !tiles || !rises {
+                self.break_promise(Violation::NotTiled(range.key.range));
             }
         }
     }
@@ -147,15 +208,19 @@ impl Ghost {
             }
             let holds = |server: &ServerId| {
                 let node = nodes.iter().find(|node| node.id == Some(*server))?;
-                let reaches = node.held(index).map_or(record.range.beginning(), durable_end);
-                Some(reaches >= end)
+                let reaches = node.held(index).map_or(record.range.beginning(), Held::reaches);
+                Some(reaches >= end || self.trimmed >= end.offset)
             };
             if record.complete.iter().filter_map(holds).any(|complete| !complete) {
                 self.break_promise(Violation::Incomplete(index));
             }
         }
+        self.check_tiles(store);
         self.forlorn.extend(forlorn(store, nodes));
         let gone = self.shown.iter().filter(|(offset, (range, batch))| {
+            if **offset < self.trimmed {
+                return false;
+            }
             let behind_end = self.ends.get(range).is_some_and(|end| **offset >= end.offset);
             if self.forlorn.contains(range) && !behind_end {
                 return false;
@@ -179,24 +244,32 @@ impl Ghost {
     }
 }
 
+/// Whether a server has all of a range up to its end on its disk, and can read it.
+pub(crate) fn has_whole(node: &Node, range: RangeIndex, end: Position) -> bool {
+    let Some(held) = node.held(range) else { return false };
+    let mut wanted = held.log.iter().take_while(|logged| logged.end() <= end);
+    held.reaches() >= end && wanted.all(|logged| !logged.is_damaged)
+}
+
 /// Ranges of which more was lost than is promised to do no harm: fewer servers had the end than acknowledge, because no
 /// others could be reached, and those lost their disks before it was copied.
 pub(crate) fn forlorn(store: &Store, nodes: &[Node]) -> Vec<RangeIndex> {
-    let is_gone = |server: &ServerId| nodes.iter().all(|node| node.id != Some(*server));
+    let harmed = |held: &Held| held.is_end_damaged || held.log.iter().any(|logged| logged.is_damaged);
+    let is_gone = |server: &ServerId, range: RangeIndex| {
+        let node = nodes.iter().find(|node| node.id == Some(*server));
+        node.is_none_or(|node| node.held(range).is_some_and(harmed))
+    };
     let sealed = store.ranges.iter().filter(|record| record.end.is_some());
     let few = sealed.filter(|record| record.complete.len() < record.range.quorum.acks());
-    let lost = few.filter(|record| record.complete.iter().all(is_gone));
+    let lost = few.filter(|record| {
+        let range = record.range.key.range;
+        record.complete.iter().all(|server| is_gone(server, range))
+    });
     lost.map(|record| record.range.key.range).collect()
-}
-
-/// Where the part of a copy ends that is on the disk.
-fn durable_end(held: &Held) -> Position {
-    let last = held.log.get(held.synced.wrapping_sub(1));
-    last.map_or(held.replica.range().beginning(), crate::entries::Logged::end)
 }
 
 fn on_disk(node: &Node, range: RangeIndex, offset: Offset, batch: Batch) -> bool {
     let Some(held) = node.held(range) else { return false };
     let mut durable = held.log.iter().take(held.synced);
-    durable.any(|logged| logged.at.offset == offset && logged.content == Content::Batch(batch))
+    durable.any(|one| one.at.offset == offset && one.content == Content::Batch(batch) && !one.is_damaged)
 }

@@ -4,9 +4,8 @@
 //! may happen next, and does one of it. No clock runs. A timeout is an action that may come at any moment, so what holds here
 //! holds for all of them.
 //!
-//! What does not happen here yet: cuts that last or go one way, records of ranges that are not durable at once, the state of the
-//! writers in several parts, damage, trims, deleted streams, several streams, moves to servers outside a range, a bound on what
-//! is unconfirmed. Where a run ends, all servers start again.
+//! What does not happen here yet: several streams, deleted streams, other priorities of a range's servers than the order in
+//! which they are named.
 //!
 //! | | |
 //! | --- | --- |
@@ -15,7 +14,8 @@
 //!
 //! After each action the whole world is looked at by somebody who sees everything, the ghost of `ghost.rs`: nothing
 //! acknowledged is lost, nothing is stored twice, no reader saw what vanishes. At the end of a run all faults end, and appends
-//! have to go on.
+//! of a new writer and of those from before have to go on, a reader learns where the stream ends, and everything can be read
+//! ([`Heal`]): after a restart of all connections, or as everything is, or while one server stays cut off.
 
 mod act;
 mod action;
@@ -25,6 +25,7 @@ mod driver;
 mod entries;
 mod ghost;
 mod heal;
+mod held;
 mod node;
 mod possible;
 mod scenario;
@@ -33,5 +34,6 @@ mod world;
 
 pub use action::Action;
 pub use ghost::Violation;
+pub use heal::Heal;
 pub use scenario::{Budget, Scenario};
 pub use world::World;

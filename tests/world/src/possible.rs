@@ -1,10 +1,11 @@
 //! What may happen next.
 
-use sbp_replication::{Rule, SealStep, Sealed};
+use sbp_replication::{Rule, SealJob, SealStep, Sealed};
 use sbp_types::{Position, RangeIndex, ServerId};
 
 use crate::action::Action;
-use crate::node::{Held, Node};
+use crate::held::Held;
+use crate::node::Node;
 use crate::world::{Message, Reply, World};
 
 impl World {
@@ -45,18 +46,11 @@ impl World {
                 }
                 continue;
             };
-            for server in held
-                .replica
-                .range()
-                .servers
-                .iter()
-                .filter(|server| !question.said.contains(server))
-            {
-                let Some(by) = self.place_of(*server).filter(|by| *by != node && self.nodes[*by].is_up) else {
+            for server in question.asked.asks(&held.replica) {
+                let Some(by) = self.place_of(server).filter(|by| self.nodes[*by].is_up) else {
                     continue;
                 };
-                let theirs = self.nodes[by].held(held.replica.range().key.range);
-                if theirs.is_some_and(|theirs| !theirs.replica.is_fenced() && theirs.replica.end().is_none()) {
+                if self.reaches(node, by) && self.reaches(by, node) && self.nodes[by].held(held.index()).is_some() {
                     actions.push(Action::SayUnfenced { node, by });
                 }
             }
@@ -65,124 +59,182 @@ impl World {
 
     pub(crate) fn takes_appends(&self, node: usize) -> bool {
         let node = &self.nodes[node];
-        node.is_up
-            && node
-                .ranges
-                .last()
-                .is_some_and(|held| held.replica.takes_appends().is_ok())
+        node.ranges
+            .last()
+            .is_some_and(|held| node.takes_appends(held, self.rules()))
+    }
+
+    /// What a server sends to another: range by range, as primary, and up to the ends of orders.
+    pub(crate) fn flows(&self, from: usize, to: usize) -> Vec<(RangeIndex, Option<Position>)> {
+        let Some(id) = self.nodes[to].id else { return Vec::new() };
+        let of = |held: &Held| {
+            let index = held.index();
+            let ends: Vec<_> = held.replica.orders_for(id).map(Some).collect();
+            std::iter::once(None).chain(ends).map(move |end| (index, end))
+        };
+        self.nodes[from].ranges.iter().flat_map(of).collect()
     }
 
     pub(crate) fn network_actions(&self, actions: &mut Vec<Action>) {
         for (place, message) in self.flight.iter().enumerate() {
             let is_before = |one: &Message| !one.is_stray && one.from == message.from && one.to == message.to;
-            if message.is_stray || !self.flight[..place].iter().any(is_before) {
+            let arrives = self.passes(message.from, message.to);
+            if arrives && (message.is_stray || !self.flight[..place].iter().any(is_before)) {
                 actions.push(Action::Deliver(place));
             }
         }
-        actions.extend((0..self.answers.len()).map(Action::Hear));
-        for (from, sender) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
-            for (to, receiver) in self
-                .nodes
-                .iter()
-                .enumerate()
-                .filter(|(to, node)| *to != from && node.is_up)
-            {
-                let Some(id) = receiver.id else { continue };
-                for held in &sender.ranges {
-                    let range = held.replica.range().key.range;
-                    let next = held.replica.next_for(id).and_then(|(at, _)| held.entry_at(at));
-                    if next.is_some() {
-                        actions.push(Action::Send {
-                            range: range.0,
-                            from,
-                            to,
-                        });
-                    }
-                    if self.would_retry(from, to, held) {
-                        actions.push(Action::Retry {
-                            range: range.0,
-                            from,
-                            to,
-                        });
-                    }
-                    if self.would_tell(to, from, range) {
-                        let (from, to) = (to, from);
-                        actions.push(Action::Report {
-                            range: range.0,
-                            from,
-                            to,
-                        });
-                    }
-                }
-                if self.left.breaks > 0 {
-                    actions.push(Action::Break {
-                        from,
-                        to,
-                        is_lost: true,
-                    });
-                    if self.setup.0.in_flight {
-                        actions.push(Action::Break {
-                            from,
-                            to,
-                            is_lost: false,
-                        });
-                    }
+        let heard = self
+            .answers
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| self.passes(one.from, one.to));
+        actions.extend(heard.map(|(place, _)| Action::Hear(place)));
+        for from in (0..self.nodes.len()).filter(|from| self.nodes[*from].is_up) {
+            for to in (0..self.nodes.len()).filter(|to| *to != from && self.nodes[*to].is_up) {
+                self.pair_actions(from, to, actions);
+            }
+        }
+        self.cut_actions(actions);
+    }
+
+    /// Whether what a server says reaches another one. Of one that is gone anything may arrive.
+    fn passes(&self, from: ServerId, to: ServerId) -> bool {
+        match (self.place_of(from), self.place_of(to)) {
+            (Some(from), Some(to)) => self.reaches(from, to),
+            _ => true,
+        }
+    }
+
+    fn pair_actions(&self, from: usize, to: usize, actions: &mut Vec<Action>) {
+        let Some(id) = self.nodes[to].id else { return };
+        let is_instant = !self.setup.0.in_flight;
+        let is_open = self.reaches(from, to) && self.reaches(to, from);
+        for (index, sealed_end) in self.flows(from, to) {
+            let Some(held) = self.nodes[from].held(index) else {
+                continue;
+            };
+            let range = index.0;
+            let next = held.replica.next_in(id, sealed_end);
+            let is_here = next.is_some_and(|at| held.entry_at(at, sealed_end).is_some());
+            if is_here && (is_open || !is_instant) {
+                actions.push(Action::Send {
+                    range,
+                    from,
+                    to,
+                    sealed_end,
+                });
+            }
+            if self.would_retry(from, to, held, sealed_end) && is_open {
+                actions.push(Action::Retry {
+                    range,
+                    from,
+                    to,
+                    sealed_end,
+                });
+            }
+            if self.would_tell(to, from, index, sealed_end) && (is_open || !is_instant) {
+                let (from, to) = (to, from);
+                actions.push(Action::Report {
+                    range,
+                    from,
+                    to,
+                    sealed_end,
+                });
+            }
+        }
+        if self.left.breaks > 0 {
+            let lost = [true, false]
+                .into_iter()
+                .filter(|is_lost| *is_lost || self.setup.0.in_flight);
+            actions.extend(lost.map(|is_lost| Action::Break { from, to, is_lost }));
+        }
+    }
+
+    fn cut_actions(&self, actions: &mut Vec<Action>) {
+        let servers = self.nodes.len();
+        let places = servers + self.drivers.len();
+        if self.left.cuts > 0 {
+            let pairs = (0..places).flat_map(|from| (0..places).map(move |to| (from, to)));
+            // Placement drivers have nothing to say to each other.
+            let pairs = pairs.filter(|(from, to)| from != to && (*from < servers || *to < servers));
+            actions.extend(pairs.map(|(from, to)| Action::Cut { from, to }));
+        }
+        actions.extend(self.cuts.iter().map(|(from, to)| Action::Join { from: *from, to: *to }));
+        for (node, it) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_up) {
+            for (of, other) in self.nodes.iter().enumerate() {
+                let is_silent = !other.is_up || !self.reaches(of, node);
+                let is_known = other.id.is_none_or(|id| it.missed.contains(&id));
+                if self.setup.0.in_flight && of != node && is_silent && !is_known {
+                    actions.push(Action::Miss { node, of });
                 }
             }
         }
     }
 
     /// Whether entries were sent that did not arrive, and now would.
-    pub(crate) fn would_retry(&self, from: usize, to: usize, ours: &Held) -> bool {
+    pub(crate) fn would_retry(&self, from: usize, to: usize, ours: &Held, sealed_end: Option<Position>) -> bool {
         let (sender, Some(id)) = (self.nodes[from].id, self.nodes[to].id) else {
             return false;
         };
-        let index = ours.replica.range().key.range;
-        let Some((sent, is_written_back)) = ours.replica.sent_to(id) else {
+        let index = ours.index();
+        let (Some(sent), Some(theirs)) = (ours.replica.sent_to(id, sealed_end), self.nodes[to].held(index)) else {
             return false;
         };
-        let Some(theirs) = self.nodes[to].held(index) else {
-            return false;
+        let lacks = theirs.replica.next() < sent.min(sealed_end.unwrap_or(sent));
+        let is_unfinished = sealed_end.is_some() && !ours.replica.copying_done(id) && {
+            let known = ours.replica.heard_of(id, sealed_end);
+            known < Some(theirs.replica.answer_written_back().place().unwrap_or_default())
+                || ours.replica.is_halted(id, sealed_end)
+                || ours.replica.next_in(id, sealed_end).is_none()
         };
-        let lacks = theirs.replica.next() < sent;
-        let takes = is_written_back || (!theirs.replica.is_fenced() && theirs.replica.end().is_none());
+        let takes = match sealed_end {
+            Some(end) => theirs.replica.end().is_none_or(|theirs| theirs == end) && !theirs.can_sync(),
+            None => !theirs.replica.is_fenced() && theirs.replica.end().is_none() && !theirs.replica.end_is_damaged(),
+        };
         let is_on_its_way =
             |one: &Message| !one.is_stray && Some(one.from) == sender && one.to == id && one.range == index;
-        lacks && takes && !self.flight.iter().any(is_on_its_way)
+        let is_answered = |one: &Reply| Some(one.to) == sender && one.from == id && one.range == index;
+        (lacks || is_unfinished)
+            && takes
+            && !self.flight.iter().any(is_on_its_way)
+            && !self.answers.iter().any(is_answered)
     }
 
     /// Whether a report changes anything.
-    pub(crate) fn would_tell(&self, from: usize, to: usize, range: RangeIndex) -> bool {
+    pub(crate) fn would_tell(&self, from: usize, to: usize, range: RangeIndex, sealed_end: Option<Position>) -> bool {
         let (Some(theirs), Some(ours)) = (self.nodes[from].held(range), self.nodes[to].held(range)) else {
             return false;
         };
         let Some(id) = self.nodes[from].id else { return false };
-        let Some(known) = ours.replica.heard_of(id) else {
+        let Some(known) = ours.replica.heard_of(id, sealed_end) else {
             return false;
         };
-        let sealed_end = ours.replica.writes_back_up_to(id);
         let is_under_way = |one: &Reply| {
             (Some(one.to), one.from, one.range, one.sealed_end) == (self.nodes[to].id, id, range, sealed_end)
         };
         if self.answers.iter().any(is_under_way) {
             return false;
         }
-        let synced = match sealed_end {
-            Some(_) => theirs.replica.synced_end(),
-            None => theirs.replica.answer().place(),
+        let answer = match sealed_end {
+            Some(_) => theirs.replica.answer_written_back(),
+            None => theirs.replica.answer(),
         };
-        let early = [Rule::WriteBackSynced, Rule::CopiesCountWhenSynced];
-        let is_early = early.iter().any(|rule| !self.rules().hold(*rule)) && theirs.replica.next() > known;
         let is_primary = ours.replica.range().primary() == self.nodes[to].id;
-        synced > known || is_early || (is_primary && theirs.replica.confirmed() < ours.replica.confirmed())
+        answer.place() > Some(known)
+            || (is_primary && sealed_end.is_none() && theirs.replica.confirmed() < ours.replica.confirmed())
     }
 
     pub(crate) fn node_actions(&self, actions: &mut Vec<Action>) {
         for (node, it) in self.nodes.iter().enumerate() {
             if !it.is_up {
                 actions.push(Action::Start(node));
+                self.end_damages(node, actions);
                 continue;
             }
+            if it.can_commit() {
+                actions.push(Action::Commit(node));
+            }
+            self.damages(node, actions);
             if it.can_sync() {
                 actions.push(Action::Sync {
                     node,
@@ -222,6 +274,24 @@ impl World {
         }
     }
 
+    /// Entries that a server's disk may lose.
+    fn damages(&self, node: usize, actions: &mut Vec<Action>) {
+        for held in self.nodes[node].ranges.iter().filter(|_| self.left.damages > 0) {
+            let whole = (0..held.synced).filter(|place| !held.log[*place].is_damaged);
+            let range = held.index().0;
+            actions.extend(whole.map(|place| Action::Damage { node, range, place }));
+        }
+    }
+
+    /// Ends of open ranges that the disk of a server may lose that is away.
+    fn end_damages(&self, node: usize, actions: &mut Vec<Action>) {
+        let open = |held: &&Held| held.replica.end().is_none() && self.left.damages > 0;
+        for held in self.nodes[node].ranges.iter().filter(open) {
+            let range = held.index().0;
+            actions.extend((0..held.synced).map(|kept| Action::DamageEnd { node, range, kept }));
+        }
+    }
+
     pub(crate) fn driver_actions(&self, driver: usize, actions: &mut Vec<Action>) {
         let it = &self.drivers[driver];
         if self.left.leads > 0 {
@@ -230,7 +300,10 @@ impl World {
         if it.term.is_none() {
             return;
         }
-        let up = || self.nodes.iter().enumerate().filter(|(_, node)| node.is_up);
+        let up = || {
+            let nodes = self.nodes.iter().enumerate();
+            nodes.filter(|(place, node)| node.is_up && self.converses(driver, *place))
+        };
         let follows = |node: &Node| node.would_follow(it.term, self.rules());
         for (node, _) in up().filter(|(_, one)| one.id.is_none()) {
             actions.push(Action::Number { driver, node });
@@ -244,6 +317,7 @@ impl World {
             actions.push(Action::Tell { driver, node });
         }
         self.copy_actions(driver, actions);
+        self.trim_actions(driver, actions);
         let Some(job) = &it.job else { return };
         let index = job.range().key.range;
         for (node, one) in up().filter(|(_, one)| follows(one)) {
@@ -260,7 +334,7 @@ impl World {
             actions.push(Action::Decide(driver));
         }
         for id in job.counts_on() {
-            if self.place_of(id).is_none_or(|node| !self.nodes[node].is_up) {
+            if self.is_away(driver, id) {
                 actions.push(Action::Away { driver, server: id.0 });
             }
         }
@@ -296,7 +370,7 @@ impl World {
         };
         let mut seen = Vec::new();
         let mut is_new = |first: &usize| {
-            let next = self.next_range(place, sealed, *first).map(|next| next.range);
+            let next = self.next_range(driver, place, sealed, *first).map(|next| next.range);
             let is_new = next.is_some() && !seen.contains(&next);
             seen.push(next);
             is_new
@@ -319,6 +393,8 @@ impl World {
         let replica = source
             .and_then(|source| self.nodes[source].held(index))
             .map(|held| &held.replica);
+        let source = source.filter(|source| self.converses(driver, *source));
+        let replica = replica.filter(|_| source.is_some());
         if replica.is_some_and(|replica| !replica.writes_back(to, end)) {
             actions.push(Action::WriteBack(driver));
         }
@@ -330,18 +406,38 @@ impl World {
         }
     }
 
+    fn trim_actions(&self, driver: usize, actions: &mut Vec<Action>) {
+        if self.left.trims > 0 {
+            let starts = self.store.start.0 + 1..=self.ghost.acknowledged_end().0;
+            actions.extend(starts.map(|start| Action::Trim { driver, start }));
+        }
+        let sealed = self.drivers[driver].ranges.iter().filter(|record| record.end.is_some());
+        for record in sealed.filter(|_| self.left.moves > 0) {
+            let range = record.range.key.range.0;
+            let out = |node: &usize| self.nodes[*node].id.is_some_and(|id| !record.is_on(id));
+            actions.extend(
+                (0..self.nodes.len())
+                    .filter(out)
+                    .map(|to| Action::Move { driver, range, to }),
+            );
+        }
+    }
+
     pub(crate) fn copy_actions(&self, driver: usize, actions: &mut Vec<Action>) {
         for record in self.drivers[driver].ranges.iter().filter(|record| record.end.is_some()) {
             let index = record.range.key.range;
-            let lacks = |server: &&ServerId| !record.complete.contains(server);
-            for server in record.range.servers.iter().filter(lacks) {
-                let Some(to) = self.place_of(*server).filter(|to| self.nodes[*to].is_up) else {
+            let lacks = |server: &&ServerId| {
+                let place = self.place_of(**server);
+                let held = place.and_then(|place| self.nodes[place].held(index));
+                !record.complete.contains(server) || held.is_some_and(|held| !held.replica.is_complete())
+            };
+            for server in record.range.servers.iter().chain(&record.copying).filter(lacks) {
+                let to = self.place_of(*server).filter(|to| self.nodes[*to].is_up);
+                let Some(to) = to.filter(|to| self.converses(driver, *to)) else {
                     continue;
                 };
-                if self.nodes[to]
-                    .held(index)
-                    .is_some_and(|held| held.replica.is_complete())
-                {
+                let theirs = self.nodes[to].held(index);
+                if theirs.is_some_and(|held| held.replica.is_complete()) && !record.complete.contains(server) {
                     actions.push(Action::Copied {
                         driver,
                         range: index.0,
@@ -354,7 +450,8 @@ impl World {
                         continue;
                     };
                     let end = record.end.unwrap_or_default();
-                    if held.replica.is_written_back(*server, end) && held.replica.writes_back(&[*server], end) {
+                    let counts = !record.complete.contains(server) && theirs.is_some();
+                    if counts && held.replica.copying_done(*server) && held.replica.writes_back(&[*server], end) {
                         actions.push(Action::Copied {
                             driver,
                             range: index.0,
@@ -372,17 +469,51 @@ impl World {
         }
     }
 
+    /// Whether a placement driver has reason to count on a server no more, during a seal.
+    fn is_away(&self, driver: usize, server: ServerId) -> bool {
+        let Some(node) = self.place_of(server) else { return true };
+        let SealStep::WriteBack { source, .. } =
+            self.drivers[driver].job.as_ref().map_or(SealStep::Vote, SealJob::step)
+        else {
+            return !self.nodes[node].is_up || !self.converses(driver, node);
+        };
+        let source = self.place_of(source);
+        if source == Some(node) && self.cannot_read(node, driver) {
+            return true;
+        }
+        let is_cut = |source: usize| !self.reaches(source, node) || !self.reaches(node, source);
+        !self.nodes[node].is_up || !self.converses(driver, node) || source.is_some_and(is_cut)
+    }
+
+    /// Whether a server cannot write back because something is damaged.
+    fn cannot_read(&self, node: usize, driver: usize) -> bool {
+        let Some(job) = &self.drivers[driver].job else {
+            return false;
+        };
+        let Some(held) = self.nodes[node].held(job.range().key.range) else {
+            return false;
+        };
+        let mut servers = job.range().servers.iter();
+        servers.any(|server| {
+            let mut ends = held.replica.orders_for(*server);
+            ends.any(|end| {
+                let next = held.replica.next_in(*server, Some(end));
+                next.is_some_and(|at| held.entry_at(at, Some(end)).is_none())
+            })
+        })
+    }
+
     /// Whether a server does not know all that a placement driver would tell it.
     pub(crate) fn lacks_news(&self, driver: usize, node: &Node) -> bool {
         let Some(id) = node.id else { return false };
-        let mine = self.drivers[driver]
-            .ranges
-            .iter()
-            .filter(|record| record.range.servers.contains(&id));
+        let records = self.drivers[driver].ranges.iter();
+        let mine = records.filter(|record| record.is_on(id));
         let mut mine = mine.map(|record| (record, node.held(record.range.key.range)));
-        mine.any(|(record, held)| match held {
-            None => true,
-            Some(held) => record.end.is_some() && held.replica.end() != record.end,
-        })
+        let is_trimmed = self.drivers[driver].start > node.start;
+        is_trimmed
+            || mine.any(|(record, held)| match held {
+                None => true,
+                Some(held) => record.end.is_some() && held.replica.end() != record.end,
+            })
     }
 }

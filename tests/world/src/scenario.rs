@@ -29,6 +29,14 @@ pub struct Budget {
     pub copies: u8,
     /// Times that the store is put back to its beginning.
     pub restores: u8,
+    /// Entries on a disk that cannot be read any more.
+    pub damages: u8,
+    /// Trims of the stream.
+    pub trims: u8,
+    /// Copies of sealed ranges to servers that have none.
+    pub moves: u8,
+    /// Directions between two servers, or a server and a placement driver, that are cut until somebody mends them.
+    pub cuts: u8,
     /// Servers that take the place of another in an open range, where that rule is broken.
     pub replacements: u8,
 }
@@ -46,6 +54,10 @@ pub struct Scenario {
     pub later_replicas: usize,
     /// How many of them acknowledge.
     pub acks: usize,
+    /// In how many parts the state of the writers is stored.
+    pub parts: u32,
+    /// So many entries of a range wait to be confirmed at most.
+    pub most_unconfirmed: usize,
     /// Placement drivers.
     pub drivers: usize,
     /// Writers.
@@ -54,6 +66,8 @@ pub struct Scenario {
     pub batches: u8,
     /// Whether entries are on their way for a while; else they arrive as they are sent.
     pub in_flight: bool,
+    /// Whether it takes long until what is known of ranges is durable.
+    pub slow_commits: bool,
     /// How often what may happen.
     pub budget: Budget,
     /// The rules in force.

@@ -1,19 +1,20 @@
 //! The world as one value.
 
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use sbp_replication::{Answer, Offered, Quorum, ReplicatedRange, Rules};
+use sbp_replication::{Answer, Offered, Quorum, ReplicatedRange, Round, Rules, Term};
 use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
 use crate::driver::{Driver, RangeRecord, Store};
-use crate::entries::Logged;
+use crate::entries::{Append, Logged};
 use crate::ghost::{Ghost, Violation};
 use crate::node::Node;
 use crate::scenario::{Budget, Scenario};
 
 /// The term in which a world begins. Older terms are those of a store that was put back from an old copy.
-const TERM: u8 = 100;
+const TERM: Term = Term(100);
 
 /// A cluster with one stream, its users, and what it has promised them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,6 +27,8 @@ pub struct World {
     pub(crate) flight: Vec<Message>,
     /// Answers to them on their way back.
     pub(crate) answers: Vec<Reply>,
+    /// Who does not reach whom: servers by their place, placement drivers behind them.
+    pub(crate) cuts: BTreeSet<(usize, usize)>,
     pub(crate) left: Budget,
     pub(crate) ghost: Ghost,
     pub(crate) setup: Setup,
@@ -66,6 +69,8 @@ pub(crate) struct Message {
     pub(crate) range: RangeIndex,
     pub(crate) offered: Offered,
     pub(crate) logged: Logged,
+    /// What the sender needs to understand the answer.
+    pub(crate) round: Round,
     /// Whether its connection is broken: it may still arrive, but nobody hears the answer.
     pub(crate) is_stray: bool,
 }
@@ -102,14 +107,11 @@ impl World {
             servers: ids.iter().copied().take(scenario.replicas).collect(),
             quorum,
         });
-        let record = RangeRecord {
-            range,
-            end: None,
-            complete: Default::default(),
-        };
+        let record = RangeRecord::open(range);
         let store = Store {
             term: TERM,
             ranges: vec![record.clone()],
+            start: Offset::ZERO,
             next_server: number(scenario.servers).0,
         };
         let mut drivers = vec![Driver::default(); scenario.drivers];
@@ -118,7 +120,8 @@ impl World {
         let mut nodes: Vec<_> = ids.iter().map(|id| Node::new(Some(*id))).collect();
         for node in &mut nodes {
             node.follows(TERM, scenario.rules);
-            node.told(&record, scenario.rules);
+            node.told(&record, scenario);
+            node.commit(scenario);
         }
         Self {
             nodes,
@@ -127,6 +130,7 @@ impl World {
             writers: vec![Writer::default(); usize::from(scenario.writers)],
             flight: Vec::new(),
             answers: Vec::new(),
+            cuts: BTreeSet::new(),
             left: scenario.budget,
             ghost: Ghost::default(),
             setup: Setup(Arc::clone(scenario)),
@@ -139,12 +143,66 @@ impl World {
         self.ghost.violation
     }
 
+    /// Where everybody stands, a line for each copy.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        use std::fmt::Write;
+        let mut text = String::new();
+        for (place, node) in self.nodes.iter().enumerate() {
+            let _ = writeln!(
+                text,
+                "  server {place}: {:?}, up {}, misses {:?}",
+                node.id, node.is_up, node.missed
+            );
+            for held in node.ranges.iter().rev().take(3) {
+                let replica = &held.replica;
+                let _ = writeln!(
+                    text,
+                    "    range {} of {:?}: {} to {}, synced {}, on the disk {}, confirmed {}, whole to {}, end {:?}, fenced {}, \
+                     known {}, {:?}, {} entries, {} wait",
+                    held.index(),
+                    replica.range().servers,
+                    replica.begins_at(),
+                    replica.next(),
+                    replica.synced_end(),
+                    held.reaches(),
+                    replica.confirmed(),
+                    replica.whole_to(),
+                    replica.end(),
+                    replica.is_fenced(),
+                    held.is_known,
+                    replica.takes_appends(),
+                    held.log.len(),
+                    held.waiting.len()
+                );
+            }
+        }
+        for driver in &self.drivers {
+            let step = driver.job.as_ref().map(sbp_replication::SealJob::step);
+            let _ = writeln!(text, "  driver of term {:?}: {step:?}", driver.term);
+        }
+        let last = self.store.ranges.last();
+        let _ = writeln!(text, "  store: {last:?}, {:?}, cuts {:?}", self.writers, self.cuts);
+        text
+    }
+
     pub(crate) fn rules(&self) -> Rules {
         self.setup.0.rules
     }
 
     pub(crate) fn place_of(&self, server: ServerId) -> Option<usize> {
         self.nodes.iter().position(|node| node.id == Some(server))
+    }
+
+    /// Whether what one says reaches the other. Placement drivers have their places behind the servers.
+    pub(crate) fn reaches(&self, from: usize, to: usize) -> bool {
+        !self.cuts.contains(&(from, to))
+    }
+
+    /// Whether a placement driver can ask a server, and hears its answer.
+    pub(crate) fn converses(&self, driver: usize, node: usize) -> bool {
+        let driver = self.nodes.len() + driver;
+        self.reaches(driver, node) && self.reaches(node, driver)
     }
 
     /// Everything that follows of itself: what is confirmed is acknowledged, and everybody may read.
@@ -156,7 +214,7 @@ impl World {
                 let ready: Vec<_> = held.waiting.extract_if(.., |one| one.until <= acknowledged).collect();
                 for waiting in ready {
                     self.ghost.acknowledge(index, &waiting);
-                    if let crate::node::Append::Batch(batch) = waiting.what {
+                    if let Append::Batch(batch) = waiting.what {
                         let writer = &mut self.writers[usize::from(batch.writer)];
                         writer.acknowledged = writer.acknowledged.max(batch.sequence + 1);
                     }

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use sbp_replication::{Folding, Rules};
+use sbp_replication::{Foldable, Folding, Rules};
 use sbp_types::{Position, RangeIndex, RangeKey, StreamId};
 
 use crate::format::checkpoint::WaitingItem;
@@ -143,7 +143,15 @@ impl Folds {
         }
         let Some((count, to)) = ripe else { return };
         let folding = self.streams.entry(key.stream).or_default();
-        let fold = folding.fold(key.range, Position::default(), to, to, Rules::default());
+        let copy = Foldable {
+            range: key.range,
+            beginning: Position::default(),
+            // No part of the state of the writers gets here before all of them.
+            known_from: Some(Position::default()),
+            synced: to,
+            confirmed: to,
+        };
+        let fold = folding.fold(&copy, Rules::default());
         let mut parts = Vec::new();
         for entry in waiting.entries.drain(..count) {
             waiting.batches -= usize::from(!entry.head.is_mark());

@@ -61,7 +61,10 @@ pub(super) fn read_entry(
             return Err(Refusal::invalid("an empty batch that is no fence is not stored"));
         }
         Some(head) if !head.is_fence() => Entry::Records(head.record_count),
-        None if part.is_some() => Entry::Writers,
+        None if let Some((part, parts)) = part => Entry::Writers {
+            part: u32::from(part),
+            parts: u32::from(parts),
+        },
         _ => Entry::Mark,
     };
     Ok(FollowJob {
@@ -75,6 +78,7 @@ pub(super) fn read_entry(
         epoch,
         offered: Offered {
             from,
+            epoch,
             at,
             entry,
             confirmed: confirmed.max(Position::default()),

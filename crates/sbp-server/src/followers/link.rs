@@ -247,7 +247,7 @@ impl Sending {
             match said {
                 Said::Heard(one) => match one.answer {
                     Answer::Synced(_) => heard.push(one),
-                    Answer::GoOn(_) => {
+                    Answer::GoOn { .. } | Answer::Refused(_) => {
                         self.drains = true;
                         self.go_on.push(one);
                     }

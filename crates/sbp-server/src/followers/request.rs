@@ -81,7 +81,7 @@ pub(super) fn said(sent: &[Sent], result: &AppendResult) -> Option<Said> {
     });
     let answer = match (result.status.code, place) {
         (ErrorCode::NONE, Some(place)) => Answer::Synced(place),
-        (ErrorCode::PRECONDITION_FAILED, Some(place)) => Answer::GoOn(place),
+        (ErrorCode::PRECONDITION_FAILED, Some(place)) => Answer::GoOn { at: place, round: None },
         (code, _) => {
             let message = result.status.message.to_string();
             return Some(Said::Refused { key, code, message });

@@ -26,6 +26,21 @@ pub(crate) fn not_taken(key: RangeKey, why: NotTaken, primary: Option<ServerId>)
         NotTaken::WritersMissing => elsewhere(format!(
             "range {key} is being opened: the state of its writers is not here yet; list the stream's ranges again"
         )),
+        NotTaken::TooManyUnconfirmed => Refusal::new(
+            ErrorCode::TOO_MANY_REQUESTS,
+            format!("as many entries of range {key} as may be wait to be confirmed by other servers; try again"),
+        ),
+        NotTaken::OtherEpoch => Refusal::new(
+            ErrorCode::EXPIRED_RANGE_EPOCH,
+            format!("range {key} has another epoch here; list the stream's ranges again"),
+        ),
+        NotTaken::Damaged => Refusal::new(
+            ErrorCode::RS_DATA_CORRUPTED,
+            format!("the end of range {key} is damaged on disk"),
+        ),
+        NotTaken::TrimUnknown => elsewhere(format!("this server was not told how far range {key} is trimmed")),
+        NotTaken::EndUnknown => elsewhere(format!("this server was not told where range {key} ends")),
+        NotTaken::OutOfPlace => Refusal::invalid(format!("no such entry can stand there in range {key}")),
         NotTaken::Sealed => Refusal::new(ErrorCode::RANGE_ALREADY_SEALED, format!("range {key} is sealed")),
     }
 }

@@ -240,10 +240,13 @@ impl HeldRange {
     /// `synced`.
     pub(crate) fn recovered_replica(&self, me: Option<ServerId>, synced: Position) -> Option<Box<Replica>> {
         let range = self.set.replicated(self.key, self.epoch, self.start)?;
+        let beginning = range.beginning();
         let found = Recovered {
-            synced,
             fenced_at: self.copy.fenced_at,
             end: self.end_position(),
+            // The log does not say yet in how many parts the state of the writers came.
+            writers_end: beginning.behind_mark().filter(|first| *first <= synced),
+            ..Recovered::up_to(synced, &range)
         };
         Some(Box::new(Replica::recover(me?, range, found, Rules::default())))
     }

@@ -202,12 +202,18 @@ impl RangeServer for RemoteServer {
             check(&result.status)?;
             let range = result.range.as_ref().filter(|range| range.end().is_none());
             let range = range.ok_or_else(incomplete)?;
+            let end = Position {
+                offset: range.next_offset,
+                marks: range.next_marks,
+            };
+            let beginning = Position::start(range.start_offset);
             Ok(FencedEnd {
+                // Its answer does not say yet in how many parts the state of the writers came.
                 vote: Vote {
-                    end: Position {
-                        offset: range.next_offset,
-                        marks: range.next_marks,
-                    },
+                    end,
+                    whole_to: end,
+                    begins_at: beginning,
+                    writers_end: beginning.behind_mark().filter(|first| *first <= end),
                 },
                 confirmed: Position::start(result.confirmed_offset.unwrap_or(Offset::ZERO)),
             })

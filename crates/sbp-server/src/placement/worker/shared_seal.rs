@@ -275,11 +275,8 @@ impl Worker {
         let Some(AwaitedStep::SharedSeal(seal)) = self.waiting.remove(&id) else {
             return;
         };
-        let Sealed {
-            end,
-            complete,
-            knows_writers,
-        } = sealed;
+        let knows_writers = sealed.knows_writers();
+        let Sealed { end, complete, .. } = sealed;
         if let Err(refusal) = Refusal::check_end(seal.key, end.offset, seal.expected) {
             return self.operations.finish(id, Err(refusal));
         }

@@ -129,7 +129,7 @@ impl RangeServer {
             let hear = |replica: &mut sbp_replication::Replica| replica.heard(server, heard.sealed_end, heard.answer);
             if ranges.change_copy(heard.key, hear) == Some(Standing::FollowerLost) {
                 tracing::error!(
-                    range = %heard.key, %server, at = %heard.answer.place(),
+                    range = %heard.key, %server, answer = ?heard.answer,
                     "a server has less of a range than it said before: the range has to be sealed"
                 );
             }
@@ -206,7 +206,7 @@ impl Ranges {
                 sealed_end,
                 chunks: sent_bytes(&recent.head, &recent.chunks),
             });
-            self.is_sent(server, key, to, confirmed);
+            self.is_sent(server, key, sealed_end, to, confirmed);
         }
     }
 
@@ -231,12 +231,19 @@ impl Ranges {
                 sealed_end,
                 chunks: sent_bytes(&entry.head, entry.bytes.chunks()),
             });
-            self.is_sent(server, key, to, confirmed);
+            self.is_sent(server, key, sealed_end, to, confirmed);
         }
     }
 
-    fn is_sent(&mut self, server: ServerId, key: RangeKey, to: Position, confirmed: Position) {
-        self.change_copy(key, |replica| replica.sent(server, to));
+    fn is_sent(
+        &mut self,
+        server: ServerId,
+        key: RangeKey,
+        sealed_end: Option<Position>,
+        to: Position,
+        confirmed: Position,
+    ) {
+        self.change_copy(key, |replica| replica.sent(server, sealed_end, to));
         let outbox = self.outboxes.of(server);
         outbox.sent.insert(key);
         outbox.tell(key, confirmed);

@@ -67,7 +67,7 @@ impl FollowJob {
         let (kind, count) = match self.offered.entry {
             Entry::Records(count) => (EntryKind::Batch, count),
             Entry::Mark => (EntryKind::Fence, 0),
-            Entry::Writers => {
+            Entry::Writers { .. } => {
                 let (part, parts) = self.part;
                 (EntryKind::Writers { part, parts }, 0)
             }
@@ -92,7 +92,7 @@ impl FollowJob {
                 without_stamp(&self.chunks),
             ),
             Entry::Mark => (SmallVec::new(), SmallVec::new()),
-            Entry::Writers => (SmallVec::new(), self.chunks.clone()),
+            Entry::Writers { .. } => (SmallVec::new(), self.chunks.clone()),
         };
         let context = LogContext::Taken(TakenContext {
             requester: Arc::clone(requester),
@@ -205,6 +205,11 @@ impl Ranges {
                 }
             }
             Verdict::GoOn(at) => Some(Err(go_on(key, at))),
+            // No copy here is told of a trim or of damage yet, and nobody closes one.
+            Verdict::Begin | Verdict::Mend | Verdict::Close => {
+                let primary = replica.range().primary();
+                Some(Err(not_taken(key, NotTaken::OutOfPlace, primary).into()))
+            }
             Verdict::Refused(why) => Some(Err(not_taken(key, why, replica.range().primary()).into())),
         };
         if grows {

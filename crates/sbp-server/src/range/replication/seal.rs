@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use crate::range::copies::{Fencing, SealWork, WritingBack};
 use crate::range::job::LogContext;
 use crate::range::log_errors;
+use crate::range::not_taken::not_taken;
 use crate::range::notifications::Notifications;
 use crate::range::ranges::Ranges;
 use crate::range::server::RangeServer;
@@ -124,8 +125,10 @@ impl Ranges {
                 format!("the end of range {key} is damaged on disk, so this copy has no vote on it"),
             ));
         }
-        match self.change_copy(key, sbp_replication::Replica::fence) {
-            Some(()) => Ok(()),
+        let fence = |replica: &mut sbp_replication::Replica| replica.fence(replica.range().epoch);
+        match self.change_copy(key, fence) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(why)) => Err(not_taken(key, why, None)),
             None => Err(Refusal::invalid(format!(
                 "range {key} has one copy, which is sealed without a vote"
             ))),

@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 
 /// The answer to an entry that another server has sent.
 pub(super) fn stored_up_to(answer: Answer) -> Stored {
-    let place = answer.place();
+    let place = answer.place().unwrap_or_default();
     Stored {
         base_offset: None,
         next_offset: place.offset,

@@ -53,6 +53,7 @@ impl RangeServer {
         let Some(mut at) = ranges.table.replica(key).map(sbp_replication::Replica::next) else {
             return;
         };
+        ranges.change_copy(key, |replica| replica.begin_with_writers(u32::from(count)));
         let now = self.now();
         let mut entries = Vec::with_capacity(parts.len());
         let mut sent = Vec::with_capacity(parts.len());

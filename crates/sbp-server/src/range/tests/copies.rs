@@ -119,6 +119,7 @@ fn follow_job(request_index: i32, entry: FeedEntry) -> FollowJob {
         epoch: entry.epoch,
         offered: Offered {
             from: PRIMARY,
+            epoch: entry.epoch,
             at: entry.at,
             entry: if count > 0 { Entry::Records(count) } else { Entry::Mark },
             confirmed: entry.confirmed,
@@ -145,10 +146,13 @@ fn heard(done: &AppendDone) -> Heard {
         }),
         Err(refused) => {
             assert_eq!(refused.refusal.code, ErrorCode::PRECONDITION_FAILED, "{refused:?}");
-            Answer::GoOn(Position {
-                offset: refused.next_offset.unwrap(),
-                marks: refused.next_marks,
-            })
+            Answer::GoOn {
+                at: Position {
+                    offset: refused.next_offset.unwrap(),
+                    marks: refused.next_marks,
+                },
+                round: None,
+            }
         }
     };
     Heard {

@@ -1,0 +1,88 @@
+//! What of a copy cannot be read.
+
+use sbp_types::Position;
+use smallvec::SmallVec;
+
+/// The damaged places of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Damage {
+    /// From and to, in order; none touches the next.
+    spans: SmallVec<[(Position, Position); 1]>,
+    /// Whether it is unknown where the copy ends.
+    pub(crate) is_at_end: bool,
+}
+
+impl Damage {
+    /// Where the first damage begins.
+    pub(crate) fn first(&self) -> Option<Position> {
+        self.spans.first().map(|(from, _)| *from)
+    }
+
+    /// Whether anything between the two places is damaged.
+    pub(crate) fn touches(&self, from: Position, to: Position) -> bool {
+        self.spans.iter().any(|span| span.0 < to && from < span.1)
+    }
+
+    pub(crate) fn add(&mut self, from: Position, to: Position) {
+        self.spans.push((from, to));
+        self.spans.sort_unstable();
+        self.spans.dedup_by(|later, earlier| {
+            let meets = later.0 <= earlier.1;
+            if meets {
+                earlier.1 = earlier.1.max(later.1);
+            }
+            meets
+        });
+    }
+
+    pub(crate) fn remove(&mut self, from: Position, to: Position) {
+        let pieces = |span: (Position, Position)| [(span.0, span.1.min(from)), (span.0.max(to), span.1)];
+        self.spans = self
+            .spans
+            .drain(..)
+            .flat_map(pieces)
+            .filter(|(from, to)| from < to)
+            .collect();
+    }
+
+    /// What is behind a place, and what is before another, is gone.
+    pub(crate) fn keep(&mut self, from: Position, to: Position) {
+        self.spans
+            .iter_mut()
+            .for_each(|span| *span = (span.0.max(from), span.1.min(to)));
+        self.spans.retain(|(from, to)| from < to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sbp_types::Offset;
+
+    use super::*;
+
+    #[test]
+    fn damage_is_noted_mended_and_cut() {
+        let at = |offset| Position::start(Offset(offset));
+        let mut damage = Damage::default();
+        let spans = |damage: &Damage| -> Vec<_> {
+            damage
+                .spans
+                .iter()
+                .map(|(from, to)| (from.offset.0, to.offset.0))
+                .collect()
+        };
+        damage.add(at(7), at(9));
+        damage.add(at(2), at(4));
+        assert_eq!(spans(&damage), [(2, 4), (7, 9)]);
+        assert!(damage.touches(at(3), at(5)) && !damage.touches(at(4), at(7)));
+        assert_eq!(damage.first(), Some(at(2)));
+        damage.add(at(4), at(8));
+        assert_eq!(spans(&damage), [(2, 9)], "they meet");
+        damage.remove(at(4), at(5));
+        assert_eq!(spans(&damage), [(2, 4), (5, 9)]);
+        damage.keep(at(3), at(6));
+        assert_eq!(spans(&damage), [(3, 4), (5, 6)]);
+        damage.remove(at(0), at(9));
+        assert_eq!(damage.first(), None);
+    }
+}

@@ -1,0 +1,126 @@
+use sbp_types::{Epoch, RangeIndex, RangeKey, StreamId};
+
+use super::*;
+use crate::quorum::Quorum;
+
+fn at(offset: i64) -> Position {
+    Position::start(Offset(offset))
+}
+
+fn range(start: i64) -> Arc<ReplicatedRange> {
+    Arc::new(ReplicatedRange {
+        key: RangeKey {
+            stream: StreamId(1),
+            range: RangeIndex(i32::from(start > 0)),
+        },
+        epoch: Epoch(1),
+        start: Offset(start),
+        servers: (1..=3).map(ServerId).collect(),
+        quorum: Quorum::new(3, 2).unwrap(),
+    })
+}
+
+fn vote(end: Position) -> Vote {
+    Vote {
+        end,
+        whole_to: end,
+        begins_at: at(0),
+        writers_end: None,
+    }
+}
+
+fn job(range: Arc<ReplicatedRange>, votes: &[(i32, Vote)]) -> SealJob {
+    let mut job = SealJob::new(range, Rules::default());
+    for (server, vote) in votes {
+        job.vote(ServerId(*server), *vote);
+    }
+    job.decide();
+    job
+}
+
+fn servers(numbers: &[i32]) -> SmallVec<[ServerId; 3]> {
+    numbers.iter().copied().map(ServerId).collect()
+}
+
+#[test]
+fn a_damaged_copy_is_not_complete_and_sends_what_others_lack() {
+    let damaged = Vote {
+        whole_to: at(3),
+        ..vote(at(9))
+    };
+    let mut job = job(range(0), &[(2, damaged), (3, vote(at(5)))]);
+    let step = SealStep::WriteBack {
+        source: ServerId(2),
+        to: servers(&[1, 3]),
+        end: at(9),
+    };
+    assert_eq!(job.step(), step);
+    job.away(ServerId(1));
+    job.written_back(ServerId(3));
+    let heals = SealStep::WriteBack {
+        source: ServerId(3),
+        to: servers(&[2]),
+        end: at(9),
+    };
+    assert_eq!(job.step(), heals, "the damaged copy is made good by the other one");
+    job.written_back(ServerId(2));
+    let SealStep::Store(sealed) = job.step() else {
+        panic!("{:?}", job.step())
+    };
+    assert_eq!(sealed.complete, servers(&[3, 2]));
+}
+
+#[test]
+fn a_damaged_copy_without_another_is_no_end() {
+    let damaged = Vote {
+        whole_to: at(3),
+        ..vote(at(9))
+    };
+    let mut job = job(range(0), &[(2, damaged), (3, vote(at(5)))]);
+    job.away(ServerId(1));
+    job.away(ServerId(3));
+    assert_eq!(job.step(), SealStep::Again);
+}
+
+/// The state of the writers that begins the range at 7, in three parts.
+fn with_parts(count: u32) -> Vote {
+    let end = Position { marks: count, ..at(7) };
+    Vote {
+        begins_at: at(7),
+        writers_end: (count > 0).then_some(Position { marks: 3, ..at(7) }),
+        ..vote(end)
+    }
+}
+
+#[test]
+fn nobody_knows_the_writers_by_some_of_their_parts() {
+    for (parts, knows) in [(0, false), (1, false), (2, false), (3, true)] {
+        let job = job(range(7), &[(1, with_parts(parts)), (2, with_parts(parts))]);
+        let SealStep::Store(sealed) = job.step() else {
+            panic!("{:?}", job.step())
+        };
+        assert_eq!(sealed.knows_writers(), knows, "{parts} parts");
+    }
+}
+
+#[test]
+fn who_gets_what_is_left_of_a_trimmed_range_does_not_know_the_writers() {
+    let whole = Vote {
+        end: at(20),
+        whole_to: at(20),
+        ..with_parts(3)
+    };
+    for (trimmed, knowing) in [(7, vec![1, 2, 3]), (9, vec![1])] {
+        let mut job = SealJob::new(range(7), Rules::default());
+        job.trimmed(Offset(trimmed));
+        job.vote(ServerId(1), whole);
+        job.vote(ServerId(2), with_parts(1));
+        job.decide();
+        job.written_back(ServerId(2));
+        job.written_back(ServerId(3));
+        let SealStep::Store(sealed) = job.step() else {
+            panic!("{:?}", job.step())
+        };
+        assert_eq!(sealed.knowing, servers(&knowing), "trimmed up to {trimmed}");
+    }
+}
