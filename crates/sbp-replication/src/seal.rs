@@ -93,7 +93,7 @@ impl SealJob {
     }
 
     /// The stream was trimmed up to here: what is written back to a server that has less begins there, without what it takes
-    /// to know the writers.
+    /// to know the writers. A trim while the seal is under way is said too, before any server is told of it.
     pub fn trimmed(&mut self, start: Offset) {
         self.trimmed = self.trimmed.max(start);
     }

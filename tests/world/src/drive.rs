@@ -66,6 +66,9 @@ impl World {
                     self.store.start = Offset(start);
                     self.ghost.trimmed(self.store.start);
                     self.drivers[driver].start = self.store.start;
+                    if let Some(job) = &mut self.drivers[driver].job {
+                        job.trimmed(Offset(start));
+                    }
                 }
             }
             Action::Move { driver, range, to } => self.move_to(driver, RangeIndex(range), to),

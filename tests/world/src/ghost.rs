@@ -94,6 +94,7 @@ impl Ghost {
         let mut again = node.clone();
         again.crash();
         again.start(scenario);
+        again.missed.clone_from(&node.missed);
         if again != *node {
             self.break_promise(Violation::RecoversTwice(node.id.map_or(0, |id| id.0)));
         }
@@ -208,8 +209,10 @@ impl Ghost {
             }
             let holds = |server: &ServerId| {
                 let node = nodes.iter().find(|node| node.id == Some(*server))?;
-                let reaches = node.held(index).map_or(record.range.beginning(), Held::reaches);
-                Some(reaches >= end || self.trimmed >= end.offset)
+                let held = node.held(index);
+                let is_damaged = held.is_some_and(|held| held.is_end_damaged);
+                let reaches = held.map_or(record.range.beginning(), Held::reaches);
+                Some(reaches >= end || is_damaged || self.trimmed >= end.offset)
             };
             if record.complete.iter().filter_map(holds).any(|complete| !complete) {
                 self.break_promise(Violation::Incomplete(index));
