@@ -1,7 +1,7 @@
 //! `sbp cluster`
 
 use sbp_messages::RangeServerStatus;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{Cluster, ClusterAction};
 use crate::error::CliError;
@@ -15,23 +15,17 @@ pub(crate) fn run(asked: &Cluster, terminal: &mut Terminal) -> Result<(), CliErr
     let session = Session::new(&asked.connection)?;
     let cluster = session.wait(session.client.describe_cluster(None))?;
     if asked.json {
+        let servers: Vec<_> = cluster.range_servers.iter().flatten().map(server_json).collect();
         for node in &cluster.nodes {
-            terminal.line(json!({
+            let mut line = json!({
                 "name": node.name,
                 "address": node.advertise_addr,
                 "leader": node.is_leader,
-            }))?;
-        }
-        for server in cluster.range_servers.iter().flatten() {
-            let name = server.range_server.as_ref();
-            terminal.line(json!({
-                "server_id": name.map(|name| name.server_id.0),
-                "address": name.map(|name| name.advertise_addr.clone()),
-                "up": server.is_up,
-                "silent_ms": (server.silent_ms >= 0).then_some(server.silent_ms),
-                "open_ranges": server.open_range_cnt,
-                "missing_replicas": server.missing_replica_cnt,
-            }))?;
+            });
+            if let Some(fields) = line.as_object_mut().filter(|_| node.is_leader) {
+                fields.insert("range_servers".to_owned(), servers.clone().into());
+            }
+            terminal.line(line)?;
         }
         return terminal.flush();
     }
@@ -58,6 +52,18 @@ pub(crate) fn run(asked: &Cluster, terminal: &mut Terminal) -> Result<(), CliErr
         ],
         servers.iter().map(range_server).collect(),
     )
+}
+
+fn server_json(server: &RangeServerStatus) -> Value {
+    let name = server.range_server.as_ref();
+    json!({
+        "server_id": name.map(|name| name.server_id.0),
+        "address": name.map(|name| name.advertise_addr.clone()),
+        "up": server.is_up,
+        "silent_ms": (server.silent_ms >= 0).then_some(server.silent_ms),
+        "open_ranges": server.open_range_cnt,
+        "missing_replicas": server.missing_replica_cnt,
+    })
 }
 
 fn range_server(server: &RangeServerStatus) -> Vec<String> {

@@ -61,11 +61,10 @@ pub(super) fn read_entry(
             return Err(Refusal::invalid("an empty batch that is no fence is not stored"));
         }
         Some(head) if !head.is_fence() => Entry::Records(head.record_count),
-        None if let Some((part, parts)) = part => Entry::Writers {
+        _ => part.map_or(Entry::Mark, |(part, parts)| Entry::Writers {
             part: u32::from(part),
             parts: u32::from(parts),
-        },
-        _ => Entry::Mark,
+        }),
     };
     Ok(FollowJob {
         call,
