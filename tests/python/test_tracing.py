@@ -278,10 +278,10 @@ async def test_asyncio(server: sbp.Server, spans: Spans, name: str) -> None:
         ) as another:
             await another.append_all({name: bytearray(b"x")})
         of_keyed, looked_up = spans.take()
-        seen = [batch async for batch in client.read([*keyed.streams, name])]
+        batches = [batch async for batch in client.read([*keyed.streams, name])]
         received = [link for span in spans.take() for link in linked(span)]
         assert {number(of_keyed), number(looked_up)} <= set(received)
-        assert seen
+        assert batches
         async with keyed.writer() as keyed_writer:
             await keyed_writer.append("k", b"v")
         assert spans.take()[-1].name == f"close {name}-keyed"
