@@ -413,6 +413,11 @@ fn record_end(entry: &IndexEntry) -> u64 {
     u64::from(entry.position) + RecordHead::LEN as u64 + u64::from(entry.length)
 }
 
+/// The bytes from one record up to the end of a later one; `None` if that stands before it, as only a damaged index says.
+fn together(first: &IndexEntry, last: &IndexEntry) -> Option<u64> {
+    record_end(last).checked_sub(u64::from(first.position))
+}
+
 /// How many of the first positions are worth reading together.
 fn neighbours(rest: &[Found]) -> usize {
     let Some(first) = rest.first() else { return 0 };
@@ -421,7 +426,7 @@ fn neighbours(rest: &[Found]) -> usize {
         next.hot.is_none()
             && next.segment.number == one.segment.number
             && u64::from(next.entry.position).saturating_sub(record_end(&one.entry)) <= READ_THROUGH
-            && record_end(&next.entry) - u64::from(first.entry.position) <= READ_AT_ONCE
+            && together(&first.entry, &next.entry).is_some_and(|length| length <= READ_AT_ONCE)
     });
     1 + near.count()
 }
