@@ -23,17 +23,18 @@ impl Order {
 
 impl Replica {
     /// The place of the next entry to send to a server, and the end if it is written back or copied; `None` if there is
-    /// nothing to send. What the primary sends goes first; orders wait for nothing else.
+    /// nothing to send. A server that something is written back to is fenced, and would refuse what the primary sends: to it
+    /// go only orders. What it answers to entries of before counts as ever.
     ///
     /// From the end of a copied range on follow the parts of the state of the writers, each a mark.
     #[must_use]
     pub fn next_for(&self, server: ServerId) -> Option<(Position, Option<Position>)> {
-        let ordinary = self.next_in(server, None).map(|at| (at, None));
-        ordinary.or_else(|| {
-            let ends = self.orders_for(server);
-            let mut next = ends.filter_map(|end| Some((self.next_in(server, Some(end))?, Some(end))));
-            next.next()
-        })
+        let mut ends = self.orders_for(server).peekable();
+        if ends.peek().is_none() {
+            return self.next_in(server, None).map(|at| (at, None));
+        }
+        let mut next = ends.filter_map(|end| Some((self.next_in(server, Some(end))?, Some(end))));
+        next.next()
     }
 
     /// The place of the next entry to send to a server as primary or, with a `sealed_end`, of what is written back or copied

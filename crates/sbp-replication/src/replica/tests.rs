@@ -174,13 +174,13 @@ fn orders_go_on_beside_each_other_and_beside_what_the_primary_sends() {
     primary.write_back([server(2)], at(4));
     primary.write_back([server(2), server(3)], at(6));
     assert_eq!(primary.orders_for(server(2)).collect::<Vec<_>>(), [at(4), at(6)]);
+    assert_eq!(primary.next_for(server(2)), Some((at(0), Some(at(4)))));
     assert_eq!(
-        primary.next_for(server(2)),
-        Some((at(0), None)),
-        "the primary's own go first"
+        primary.next_in(server(2), None),
+        Some(at(0)),
+        "what the primary sends is where it was"
     );
     primary.sent(server(2), None, at(6));
-    assert_eq!(primary.next_for(server(2)), Some((at(0), Some(at(4)))));
     primary.sent(server(2), Some(at(4)), at(4));
     primary.heard(server(2), Some(at(4)), Answer::Synced(at(4)));
     assert_eq!(primary.confirmed(), at(0), "what is written back confirms nothing");
