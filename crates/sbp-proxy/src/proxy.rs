@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
+use crate::link::Cutting;
 use crate::rulebook::RuleBook;
 use crate::shared::Shared;
 use crate::{ProxyConfig, ProxyCounts, ProxyError, Rule, RuleCount, RuleId, link};
@@ -31,7 +32,7 @@ const DESCRIPTORS: usize = 4_096;
 pub struct Proxy {
     local: SocketAddr,
     shared: Arc<Shared>,
-    cut: watch::Sender<()>,
+    cut: watch::Sender<Cutting>,
     /// The process that started the proxy. A forked process inherits this value but not the proxy's thread.
     process: u32,
     /// Taken out by `shutdown`, and never dropped in place: a forked child must not run its destructor.
@@ -78,7 +79,7 @@ impl Proxy {
             descriptors: Descriptors::new(DESCRIPTORS),
             dial_timeout: config.dial_timeout,
         });
-        let (cut, _) = watch::channel(());
+        let (cut, _) = watch::channel(Cutting::Close);
         runtime.spawn(accept(listener, Arc::clone(&shared), cut.clone()));
         Ok(Self {
             local,
@@ -130,7 +131,13 @@ impl Proxy {
 
     /// Cuts every connection that is open now.
     pub fn cut_all(&self) {
-        self.cut.send_replace(());
+        self.cut.send_replace(Cutting::Close);
+    }
+
+    /// Resets every connection that is open now: what was sent and not yet read is lost, and both sides are told that there
+    /// is no such connection.
+    pub fn reset_all(&self) {
+        self.cut.send_replace(Cutting::Reset);
     }
 
     /// The counters since the start.
@@ -190,7 +197,7 @@ fn bind(address: &str) -> Result<(TcpListener, SocketAddr), ProxyError> {
     Ok((listener, local))
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, cut: watch::Sender<()>) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>, cut: watch::Sender<Cutting>) {
     let _registered = shared.descriptors.register(listener.as_raw_fd());
     let mut number = 0;
     loop {

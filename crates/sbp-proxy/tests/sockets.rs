@@ -204,6 +204,21 @@ fn cuts_end_both_sides() {
 }
 
 #[test]
+fn connections_that_are_reset_end_with_an_error_on_both_sides() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let proxy = Proxy::start(ProxyConfig::new(listener.local_addr().unwrap().to_string())).unwrap();
+    let mut client = Peer::connect(&proxy);
+    let mut server = Peer::new(listener.accept().unwrap().0);
+    client.ask(1);
+    assert!(server.receive().is_some());
+    proxy.reset_all();
+    for peer in [&mut client, &mut server] {
+        let read = peer.stream.read(&mut [0; 8]);
+        assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    }
+}
+
+#[test]
 fn a_hook_on_another_thread_decides() {
     let (send, held) = mpsc::channel::<Held>();
     let hook = Hook::new(move |frame| send.send(frame).unwrap());
