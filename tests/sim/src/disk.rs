@@ -77,9 +77,11 @@ impl NameChange {
 }
 
 /// A planned fault.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub(super) operation: Operation,
+    /// A part of the names of the files that it concerns; empty for all files.
+    pub(super) name: String,
     /// How many more operations of its kind succeed before it.
     pub(super) after: u64,
     pub(super) kind: io::ErrorKind,
@@ -121,16 +123,17 @@ impl Disk {
         if self.off {
             return OperationOutcome::Fail(power_is_off());
         }
+        let name = what.file_name().unwrap_or_default().to_string_lossy();
         if !matches!(operation, Operation::Read | Operation::Space) {
             self.operations += 1;
-            let name = what.file_name().unwrap_or_default().to_string_lossy();
             self.trace.push(format!("{} {operation:?} {name}", self.operations));
             if self.power_off_at.is_some_and(|at| self.operations >= at) {
                 self.off = true;
                 return OperationOutcome::Last;
             }
         }
-        match self.faults.iter().position(|fault| fault.operation == operation) {
+        let concerns = |fault: &Fault| fault.operation == operation && name.contains(&fault.name);
+        match self.faults.iter().position(concerns) {
             Some(at) if self.faults[at].after == 0 => {
                 let fault = self.faults.remove(at);
                 OperationOutcome::Fail(io::Error::from(fault.kind))

@@ -52,7 +52,23 @@ impl SimFileSystem {
     /// After `after` more successful operations of a kind, one fails with `kind`. A failed sync makes its bytes look
     /// clean, so no later sync saves them.
     pub fn fail(&self, operation: Operation, after: u64, kind: io::ErrorKind) {
-        self.0.lock().faults.push(Fault { operation, after, kind });
+        self.push_fault(operation, "", after, kind);
+    }
+
+    /// The next operation of a kind on a file whose name contains `name` fails with `kind`. For logs with threads
+    /// beside their writer's, any of which may come with the next operation of that kind on some other file.
+    pub fn fail_on(&self, operation: Operation, name: &str, kind: io::ErrorKind) {
+        self.push_fault(operation, name, 0, kind);
+    }
+
+    fn push_fault(&self, operation: Operation, name: &str, after: u64, kind: io::ErrorKind) {
+        let name = name.to_owned();
+        self.0.lock().faults.push(Fault {
+            operation,
+            name,
+            after,
+            kind,
+        });
     }
 
     /// From now on every operation of a kind on files whose name contains `name` waits until the result is dropped.
