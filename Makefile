@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
 STAGES := $(PYTHON) -m tests.stages
-.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel dist test-dist test-container install install-tested publish clean
+.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel sdist dist test-dist test-container install install-tested publish clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -54,11 +54,13 @@ define build_for
 endef
 
 PROFILE ?= release
-dist: venv ## Build what is published, into target/dist: wheels for x86_64 and aarch64 (glibc 2.28), x86_64 (musl 1.2), and the source.
+sdist: venv ## Build the source distribution into target/dist.
+	@cargo xtask licenses
+	@$(BIN)/maturin sdist --out $(DISTRIBUTIONS)
+
+dist: sdist ## Build what is published, into target/dist: wheels for x86_64 and aarch64 (glibc 2.28), x86_64 (musl 1.2), and the source.
 	@rustup --quiet target add aarch64-unknown-linux-gnu x86_64-unknown-linux-gnu x86_64-unknown-linux-musl
 	@$(UV) pip install --quiet --python $(BIN)/python $(ZIG)
-	@cargo xtask licenses
-	@$(BIN)/maturin sdist --quiet --out $(DISTRIBUTIONS)
 	$(call build_for,x86_64-unknown-linux-gnu,manylinux_2_28)
 	$(call build_for,aarch64-unknown-linux-gnu,manylinux_2_28)
 	$(call build_for,x86_64-unknown-linux-musl,musllinux_1_2)

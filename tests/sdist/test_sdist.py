@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tarfile
 import venv
 from pathlib import Path
@@ -21,9 +20,8 @@ with sbp.Server() as server, sbp.connect(server.address) as client:
 
 @pytest.fixture
 def sdist(tmp_path: Path) -> Path:
-    """The distribution, with what it was made from as it is now."""
-    maturin = Path(sys.executable).parent / "maturin"
-    subprocess.run([str(maturin), "sdist", "--out", str(tmp_path)], cwd=ROOT, check=True, timeout=120)
+    """The distribution, made as `make dist` makes it, with what it was made from as it is now."""
+    subprocess.run(["make", "sdist", f"DISTRIBUTIONS={tmp_path}"], cwd=ROOT, check=True, timeout=300)
     [made] = tmp_path.glob("sbp_native-*.tar.gz")
     return made
 
