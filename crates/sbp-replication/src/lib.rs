@@ -9,6 +9,7 @@
 //! | [`Quorum`] | what is confirmed, how many votes a seal needs, where the range ends |
 //! | [`Replica`] | what one server may do with its copy of a range: append, take, acknowledge, serve, vote |
 //! | [`SealJob`] | how the placement driver ends a range whatever has become of its servers |
+//! | [`leadership`] | which of several placement drivers leads, and for how long it may answer |
 //! | [`EndWrite`], [`HighestTerm`] | which of two ends is the end, and which placement driver is followed |
 //! | [`choose_next`] | which servers the next range is opened on, and which of them is its primary |
 //! | [`Folding`] | which entries count for what is remembered of idempotent writers |
@@ -39,6 +40,7 @@ mod damage;
 mod entry;
 mod exchange;
 mod folding;
+pub mod leadership;
 mod progress;
 mod question;
 mod quorum;

@@ -1,0 +1,522 @@
+//! Which of several placement drivers leads: what one of them asks of the store that they share, and when it may answer as
+//! the leader. The time is the caller's own: it must not go back.
+//!
+//! ```text
+//!                      granted             the key is free: claimed
+//!   without a lease ------------> waiting ---------------------------> leading
+//!        ^                        |    ^ looks who leads                  |
+//!        |   the lease has ended  |    |                                  | the lease has ended, or for LEASE no
+//!        +------------------------+----+----------------------------------+ keep-alive was answered, or a write found
+//!                                                                           another leader: the lease is revoked
+//! ```
+//!
+//! The key of the leader is put where there is none, under a lease that ends by itself. Its create revision is the term. A
+//! leader answers as such only within [`LEASE`] of *sending* a keep-alive that was answered: the store counts from later, so
+//! nobody else leads before that is over, whatever happened to messages on the way. Its clock has to run as fast as the
+//! store's, to within what the store takes to notice that a lease has ended. No record depends on even that: each write
+//! names the term that it is made in.
+
+use std::time::Duration;
+
+use crate::term::Term;
+
+/// How long a lease lasts that nobody keeps alive.
+pub const LEASE: Duration = Duration::from_secs(3);
+/// How long after a keep-alive was sent the next one is.
+pub const RENEWAL: Duration = Duration::from_millis(500);
+/// How often it is looked who leads, and how long after a failure something is asked again.
+pub const LOOK: Duration = Duration::from_millis(250);
+
+/// A lease, by the store's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lease(pub i64);
+
+/// What is in the key of the leader.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Leader {
+    /// Where it is dialled.
+    pub address: String,
+    /// What its key goes with.
+    pub lease: Lease,
+    /// The create revision of its key.
+    pub term: Term,
+}
+
+/// What to ask next. One question at a time is under way; keep-alives go beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ask {
+    /// A lease of [`LEASE`]: answer with [`Leadership::granted`].
+    Grant,
+    /// Put the key that says that this driver lives, under the lease: answer with [`Leadership::announced`].
+    Announce(Lease),
+    /// Read the key of the leader: answer with [`Leadership::looked`].
+    Look,
+    /// Put the key of the leader under the lease, if there is none: answer with [`Leadership::looked`] and what is there
+    /// afterwards. Asked again unchanged after no answer, it finds its own lease there if it had happened.
+    Claim(Lease),
+    /// See whether something listens where the leader is: answer with [`Leadership::dialled`].
+    Dial(Leader),
+    /// End a lease: answer with [`Leadership::revoked`].
+    Revoke(Lease),
+}
+
+/// What this driver is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It leads in this term, and may answer.
+    Leads(Term),
+    /// Another one led when it was looked last.
+    Follows(Leader),
+    /// Nobody leads, as far as is known: somebody will within moments.
+    Vacant,
+    /// The store has not answered for [`LEASE`].
+    Unreachable,
+}
+
+/// What became of a keep-alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The lease lasts.
+    Alive,
+    /// There is no such lease any more.
+    Ended,
+    /// No answer came.
+    Unknown,
+}
+
+/// The lease of this driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    lease: Lease,
+    /// When its grant, or the last keep-alive that was answered, was sent.
+    since: Duration,
+    /// When the last keep-alive was sent, answered or not.
+    renewed: Duration,
+}
+
+/// One placement driver among several.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    address: String,
+    held: Option<Held>,
+    /// A keep-alive is under way.
+    renewing: bool,
+    asking: Option<Ask>,
+    announced: bool,
+    /// The term in which this driver leads.
+    term: Option<Term>,
+    /// What was in the leader's key when it was looked last.
+    leader: Option<Leader>,
+    /// Whether the leader is to be dialled before it is looked again.
+    dial: bool,
+    /// Leases that are to be ended.
+    revoke: Vec<Lease>,
+    /// When something is asked next.
+    due: Duration,
+    /// When the store answered last.
+    heard: Option<Duration>,
+}
+
+impl Leadership {
+    /// A driver at this address that has just started.
+    #[must_use]
+    pub fn new(address: impl Into<String>, now: Duration) -> Self {
+        Self {
+            address: address.into(),
+            held: None,
+            renewing: false,
+            asking: None,
+            announced: false,
+            term: None,
+            leader: None,
+            dial: false,
+            revoke: Vec::new(),
+            due: now,
+            heard: None,
+        }
+    }
+
+    /// What this driver is.
+    #[must_use]
+    pub fn standing(&self, now: Duration) -> Standing {
+        if let (Some(term), Some(held)) = (self.term, self.held)
+            && lasts(held.since, now)
+        {
+            return Standing::Leads(term);
+        }
+        match (&self.leader, self.heard) {
+            (_, None) => Standing::Unreachable,
+            (_, Some(heard)) if !lasts(heard, now) => Standing::Unreachable,
+            (Some(leader), _) if Some(leader.lease) != self.held.map(|held| held.lease) => {
+                Standing::Follows(leader.clone())
+            }
+            _ => Standing::Vacant,
+        }
+    }
+
+    /// The term in which this driver leads, if it has not given up leading.
+    #[must_use]
+    pub fn term(&self) -> Option<Term> {
+        self.term
+    }
+
+    /// The lease of which a keep-alive is to be sent now.
+    pub fn renew(&mut self, now: Duration) -> Option<Lease> {
+        self.look_at_clock(now);
+        let held = self.held.as_mut()?;
+        if self.renewing || now < held.renewed + RENEWAL {
+            return None;
+        }
+        held.renewed = now;
+        self.renewing = true;
+        Some(held.lease)
+    }
+
+    /// What to ask now, besides keep-alives.
+    pub fn next(&mut self, now: Duration) -> Option<Ask> {
+        self.look_at_clock(now);
+        if self.asking.is_some() {
+            return None;
+        }
+        let ask = match (self.revoke.last(), self.held) {
+            (Some(lease), _) => Ask::Revoke(*lease),
+            (None, None) => Ask::Grant,
+            (None, Some(held)) if !self.announced => Ask::Announce(held.lease),
+            // It knows who leads.
+            (None, Some(_)) if self.term.is_some() => return None,
+            (None, Some(held)) => match &self.leader {
+                Some(leader) if self.dial => Ask::Dial(leader.clone()),
+                Some(_) => Ask::Look,
+                None if self.heard.is_some() => Ask::Claim(held.lease),
+                None => Ask::Look,
+            },
+        };
+        if now < self.due {
+            return None;
+        }
+        self.asking = Some(ask.clone());
+        Some(ask)
+    }
+
+    /// When [`next`](Self::next) or [`renew`](Self::renew) have something to say at the latest, if nothing is heard before.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Duration> {
+        let question = (self.asking.is_none() && !(self.term.is_some() && self.announced && self.revoke.is_empty()))
+            .then_some(self.due);
+        let renewal = self.held.filter(|_| !self.renewing).map(|held| held.renewed + RENEWAL);
+        let end = self.held.filter(|_| self.term.is_some()).map(|held| held.since + LEASE);
+        question.into_iter().chain(renewal).chain(end).min()
+    }
+
+    /// The answer to [`Ask::Grant`] that was sent at `sent`; `None`: there is none.
+    pub fn granted(&mut self, lease: Option<Lease>, sent: Duration, now: Duration) {
+        self.answered(lease.is_some(), now);
+        if let Some(lease) = lease {
+            self.held = Some(Held {
+                lease,
+                since: sent,
+                renewed: sent,
+            });
+            self.announced = false;
+        }
+    }
+
+    /// The answer to [`Ask::Announce`]: whether the key is there.
+    pub fn announced(&mut self, done: bool, now: Duration) {
+        self.answered(done, now);
+        self.announced = done;
+    }
+
+    /// What became of a keep-alive of `lease` that was sent at `sent`.
+    pub fn kept(&mut self, lease: Lease, kept: Kept, sent: Duration, now: Duration) {
+        self.renewing = false;
+        if kept != Kept::Unknown {
+            self.heard = Some(now);
+        }
+        let Some(held) = self.held.as_mut().filter(|held| held.lease == lease) else {
+            return;
+        };
+        match kept {
+            Kept::Alive => held.since = held.since.max(sent),
+            Kept::Ended => {
+                self.held = None;
+                self.term = None;
+                self.leader = None;
+                self.due = now;
+            }
+            Kept::Unknown => {}
+        }
+        self.look_at_clock(now);
+    }
+
+    /// The answer to [`Ask::Look`] or [`Ask::Claim`]: what is in the leader's key; `Err`: no answer came.
+    pub fn looked(&mut self, found: Result<Option<Leader>, ()>, now: Duration) {
+        let claimed = matches!(self.asking, Some(Ask::Claim(_)));
+        self.answered(found.is_ok(), now);
+        let Ok(found) = found else { return };
+        self.dial = false;
+        match &found {
+            // The claim comes at once, and after it a pause.
+            None if !claimed => self.due = now,
+            None => {}
+            Some(leader) if self.held.is_some_and(|held| held.lease == leader.lease) => self.term = Some(leader.term),
+            // Whoever had this address before does not live any more: this driver has it.
+            Some(leader) if leader.address == self.address => self.revoke(leader.lease, now),
+            Some(_) => self.dial = true,
+        }
+        self.leader = found;
+    }
+
+    /// The answer to [`Ask::Dial`]: whether it was refused, so that nothing listens there.
+    pub fn dialled(&mut self, refused: bool, now: Duration) {
+        self.asking = None;
+        self.dial = false;
+        self.due = now + LOOK;
+        if refused && let Some(leader) = &self.leader {
+            let lease = leader.lease;
+            self.revoke(lease, now);
+        }
+    }
+
+    /// The answer to [`Ask::Revoke`]: whether that lease has ended.
+    pub fn revoked(&mut self, done: bool, now: Duration) {
+        let asked = self.asking.clone();
+        self.answered(done, now);
+        if let (true, Some(Ask::Revoke(lease))) = (done, asked) {
+            self.revoke.retain(|left| *left != lease);
+            if self.leader.as_ref().is_some_and(|leader| leader.lease == lease) {
+                self.leader = None;
+            }
+            self.due = now;
+        }
+    }
+
+    /// A write of this term has found that it is over, or this driver wants to lead no more.
+    pub fn step_down(&mut self, term: Term, now: Duration) {
+        if self.term == Some(term) {
+            self.give_up(now);
+        }
+    }
+
+    /// Who leads may not answer any more once its keep-alives are too old, and then never again in this term: what it has
+    /// in memory may be outdated.
+    fn look_at_clock(&mut self, now: Duration) {
+        if self.term.is_some() && self.held.is_none_or(|held| !lasts(held.since, now)) {
+            self.give_up(now);
+        }
+    }
+
+    fn give_up(&mut self, now: Duration) {
+        self.term = None;
+        self.leader = None;
+        self.announced = false;
+        if let Some(held) = self.held.take() {
+            self.revoke(held.lease, now);
+        }
+    }
+
+    fn revoke(&mut self, lease: Lease, now: Duration) {
+        if !self.revoke.contains(&lease) {
+            self.revoke.push(lease);
+        }
+        self.due = now;
+    }
+
+    fn answered(&mut self, answered: bool, now: Duration) {
+        let asked = self.asking.take();
+        if answered {
+            self.heard = Some(now);
+        }
+        let goes_on = answered && matches!(asked, Some(Ask::Grant | Ask::Announce(_)));
+        self.due = if goes_on { now } else { now + LOOK };
+    }
+}
+
+fn lasts(since: Duration, now: Duration) -> bool {
+    now.saturating_sub(since) < LEASE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINE: Lease = Lease(1);
+    const THEIRS: Lease = Lease(2);
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn leader(address: &str, lease: Lease, term: u64) -> Leader {
+        Leader {
+            address: address.to_owned(),
+            lease,
+            term: Term(term),
+        }
+    }
+
+    /// A driver that has its lease since `0` and has said that it lives.
+    fn waiting() -> Leadership {
+        let mut driver = Leadership::new("a:1", ms(0));
+        assert_eq!(driver.standing(ms(0)), Standing::Unreachable, "nothing was heard yet");
+        assert_eq!(driver.next(ms(0)), Some(Ask::Grant));
+        assert_eq!(driver.next(ms(0)), None, "one question at a time");
+        driver.granted(Some(MINE), ms(0), ms(1));
+        assert_eq!(driver.next(ms(1)), Some(Ask::Announce(MINE)));
+        driver.announced(true, ms(2));
+        driver
+    }
+
+    /// The same, leading in term 7.
+    fn leading() -> Leadership {
+        let mut driver = waiting();
+        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
+        driver.looked(Ok(Some(leader("a:1", MINE, 7))), ms(3));
+        assert_eq!(driver.standing(ms(3)), Standing::Leads(Term(7)));
+        driver
+    }
+
+    #[test]
+    fn who_finds_no_leader_claims_and_leads_in_the_term_of_its_key() {
+        let mut driver = leading();
+        assert_eq!(driver.next(ms(2_000)), None, "it knows who leads");
+    }
+
+    #[test]
+    fn a_leader_answers_within_three_seconds_of_sending_a_keep_alive_that_was_answered() {
+        let mut driver = leading();
+        assert_eq!(driver.renew(ms(499)), None);
+        assert_eq!(driver.renew(ms(500)), Some(MINE));
+        assert_eq!(driver.renew(ms(1_500)), None, "one at a time");
+        // The answer took more than a second: that does not count.
+        driver.kept(MINE, Kept::Alive, ms(500), ms(1_700));
+        assert_eq!(driver.standing(ms(3_499)), Standing::Leads(Term(7)));
+        assert_ne!(driver.standing(ms(3_500)), Standing::Leads(Term(7)));
+        // One that was not answered counts nothing either.
+        assert_eq!(driver.renew(ms(1_700)), Some(MINE));
+        driver.kept(MINE, Kept::Unknown, ms(1_700), ms(2_700));
+        assert_eq!(driver.renew(ms(2_700)), Some(MINE), "the next one comes at once");
+        assert_eq!(driver.standing(ms(3_500)), Standing::Vacant);
+    }
+
+    #[test]
+    fn who_could_not_answer_for_a_moment_never_leads_in_that_term_again() {
+        let mut driver = leading();
+        assert_eq!(driver.renew(ms(500)), Some(MINE));
+        assert_eq!(driver.next(ms(3_000)), Some(Ask::Revoke(MINE)), "its time is over");
+        assert_eq!(driver.term(), None);
+        // The answer comes late: etcd still had the lease.
+        driver.kept(MINE, Kept::Alive, ms(500), ms(3_001));
+        assert_eq!(driver.term(), None);
+        driver.revoked(true, ms(3_002));
+        assert_eq!(driver.next(ms(3_002)), Some(Ask::Grant));
+        driver.granted(Some(Lease(9)), ms(3_002), ms(3_003));
+        assert_eq!(
+            driver.next(ms(3_003)),
+            Some(Ask::Announce(Lease(9))),
+            "under the new lease"
+        );
+    }
+
+    #[test]
+    fn a_claim_without_an_answer_is_sent_again_unchanged_and_finds_itself() {
+        let mut driver = waiting();
+        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
+        driver.looked(Err(()), ms(1_002));
+        assert_eq!(driver.next(ms(1_002)), None);
+        assert_eq!(driver.next(ms(1_252)), Some(Ask::Claim(MINE)));
+        driver.looked(Ok(Some(leader("a:1", MINE, 5))), ms(1_260));
+        assert_eq!(driver.standing(ms(1_260)), Standing::Leads(Term(5)));
+    }
+
+    #[test]
+    fn who_follows_looks_again_and_again_and_claims_once_nobody_leads() {
+        let mut driver = waiting();
+        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
+        let other = leader("b:1", THEIRS, 4);
+        driver.looked(Ok(Some(other.clone())), ms(3));
+        assert_eq!(driver.standing(ms(3)), Standing::Follows(other.clone()));
+        assert_eq!(driver.next(ms(252)), None);
+        assert_eq!(driver.next(ms(253)), Some(Ask::Dial(other.clone())));
+        driver.dialled(false, ms(254));
+        assert_eq!(driver.next(ms(504)), Some(Ask::Look));
+        driver.looked(Ok(None), ms(505));
+        assert_eq!(driver.standing(ms(505)), Standing::Vacant);
+        assert_eq!(driver.next(ms(505)), Some(Ask::Claim(MINE)), "at once");
+        driver.looked(Ok(Some(leader("a:1", MINE, 6))), ms(506));
+        assert_eq!(driver.standing(ms(506)), Standing::Leads(Term(6)));
+    }
+
+    #[test]
+    fn the_lease_of_a_leader_where_nothing_listens_is_revoked() {
+        let mut driver = waiting();
+        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
+        let other = leader("b:1", THEIRS, 4);
+        driver.looked(Ok(Some(other.clone())), ms(3));
+        assert_eq!(driver.next(ms(253)), Some(Ask::Dial(other)));
+        driver.dialled(true, ms(254));
+        assert_eq!(driver.next(ms(254)), Some(Ask::Revoke(THEIRS)));
+        // Without an answer it is asked again.
+        driver.revoked(false, ms(1_254));
+        assert_eq!(driver.next(ms(1_504)), Some(Ask::Revoke(THEIRS)));
+        driver.revoked(true, ms(1_505));
+        assert_eq!(driver.next(ms(1_505)), Some(Ask::Claim(MINE)));
+    }
+
+    #[test]
+    fn a_driver_that_was_restarted_ends_the_lease_that_it_had_before() {
+        let mut driver = waiting();
+        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
+        driver.looked(Ok(Some(leader("a:1", THEIRS, 4))), ms(3));
+        assert_ne!(driver.standing(ms(3)), Standing::Leads(Term(4)), "that is another life");
+        assert_eq!(driver.next(ms(3)), Some(Ask::Revoke(THEIRS)));
+    }
+
+    #[test]
+    fn a_lease_that_has_ended_ends_the_term_and_another_one_is_asked_for() {
+        for leads in [false, true] {
+            let mut driver = if leads { leading() } else { waiting() };
+            assert_eq!(driver.renew(ms(500)), Some(MINE));
+            driver.kept(MINE, Kept::Ended, ms(500), ms(501));
+            assert_eq!(driver.standing(ms(501)), Standing::Vacant);
+            assert_eq!(driver.next(ms(501)), Some(Ask::Grant));
+        }
+    }
+
+    #[test]
+    fn a_write_that_finds_another_leader_ends_the_term_and_one_of_an_older_term_does_not() {
+        let mut driver = leading();
+        driver.step_down(Term(6), ms(10));
+        assert_eq!(driver.standing(ms(10)), Standing::Leads(Term(7)));
+        driver.step_down(Term(7), ms(10));
+        assert_eq!(driver.standing(ms(10)), Standing::Vacant);
+        assert_eq!(driver.next(ms(10)), Some(Ask::Revoke(MINE)));
+    }
+
+    #[test]
+    fn a_store_that_answers_nothing_for_three_seconds_is_unreachable() {
+        let mut driver = waiting();
+        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
+        let other = leader("b:1", THEIRS, 4);
+        driver.looked(Ok(Some(other.clone())), ms(3));
+        assert_eq!(driver.standing(ms(3_002)), Standing::Follows(other.clone()));
+        assert_eq!(driver.standing(ms(3_003)), Standing::Unreachable);
+        assert_eq!(driver.renew(ms(3_100)), Some(MINE));
+        driver.kept(MINE, Kept::Alive, ms(3_100), ms(3_101));
+        assert_eq!(driver.standing(ms(3_101)), Standing::Follows(other), "it answers again");
+    }
+
+    #[test]
+    fn who_waits_knows_for_how_long() {
+        let mut driver = leading();
+        assert_eq!(driver.wake_at(), Some(ms(500)), "the next keep-alive");
+        assert_eq!(driver.renew(ms(500)), Some(MINE));
+        assert_eq!(driver.wake_at(), Some(ms(3_000)), "the end of its time");
+        let mut driver = Leadership::new("a:1", ms(5));
+        assert_eq!(driver.wake_at(), Some(ms(5)));
+        assert_eq!(driver.next(ms(5)), Some(Ask::Grant));
+        assert_eq!(driver.wake_at(), None, "an answer");
+        driver.granted(None, ms(5), ms(1_005));
+        assert_eq!(driver.wake_at(), Some(ms(1_005) + LOOK));
+    }
+}
