@@ -13,6 +13,7 @@ pub mod batches;
 pub mod certificates;
 pub mod clients;
 pub mod damage;
+pub mod etcd;
 pub mod frames;
 pub mod issuer;
 pub mod peer;

@@ -1,7 +1,7 @@
 //! A client that says exactly what a test tells it to, over a real socket. Every read is bounded by a timeout.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 
 use bytes::{Bytes, BytesMut};
 use sbp_frame::{CallId, Flags, Frame, FrameHead, OpCode};
@@ -27,7 +27,12 @@ pub struct Peer {
 impl Peer {
     /// Dials a server.
     pub fn connect(server: &Server) -> Self {
-        let stream = TcpStream::connect(server.local_addr()).unwrap();
+        Self::dial(server.local_addr())
+    }
+
+    /// Dials a server at an address, as one in another process.
+    pub fn dial(address: impl ToSocketAddrs) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();

@@ -32,7 +32,7 @@ pub(super) const RULES: [(&str, &str); 11] = [
 
 /// What each crate of ours may use among ours, by name. A crate that is not listed may use nothing, and is reported.
 #[rustfmt::skip]
-pub(super) const EDGES: [(&str, &str); 23] = [
+pub(super) const EDGES: [(&str, &str); 24] = [
     ("sbp-types", ""),
     ("sbp-locks", ""),
     ("sbp-buffers", ""),
@@ -44,6 +44,7 @@ pub(super) const EDGES: [(&str, &str); 23] = [
     ("sbp-transport", "sbp-types sbp-locks sbp-frame sbp-session"),
     ("sbp-log", "sbp-types sbp-locks sbp-buffers sbp-replication"),
     ("sbp-replication", "sbp-types"),
+    ("sbp-etcd", "sbp-transport"),
     ("sbp-client", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport"),
     ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-replication sbp-log"),
     ("sbp-http", "sbp-locks sbp-transport sbp-server"),
@@ -53,7 +54,7 @@ pub(super) const EDGES: [(&str, &str); 23] = [
     ("sbp-python-macros", ""),
     ("sbp-fuzz", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
     ("xtask", ""),
-    ("sbp-e2e", "sbp-types sbp-frame sbp-messages sbp-record sbp-client sbp-server"),
+    ("sbp-e2e", "sbp-types sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-etcd"),
     ("sbp-sim", "sbp-types sbp-locks sbp-log"),
     ("sbp-world", "sbp-types sbp-replication"),
 ];
@@ -109,6 +110,7 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
         &[
             "sbp-transport",
             "sbp-client",
+            "sbp-etcd",
             "sbp-server",
             "sbp-http",
             "sbp-cli",
