@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::entry::MOST_PART_BYTES;
 use crate::format::BLOCK;
 use crate::{Durability, OpenError};
 
@@ -57,6 +58,8 @@ pub struct LogConfig {
     pub compaction_percent: u8,
     /// How long a writer without a batch in the log is remembered, measured by append times in the log.
     pub writer_retention: Duration,
+    /// The most that one part of the state of a stream's writers takes, with which a range begins: 4 MiB, and less in tests.
+    pub writers_part_bytes: usize,
     /// Which threads help the writer thread.
     pub helpers: Helpers,
     /// Breaks the promise that writers are remembered.
@@ -79,6 +82,7 @@ impl LogConfig {
             checkpoint_bytes: 1 << 30,
             compaction_percent: 50,
             writer_retention: Duration::from_hours(7 * 24),
+            writers_part_bytes: MOST_PART_BYTES,
             helpers: Helpers::Threads,
             #[cfg(feature = "testing")]
             forget_writers: ForgetWriters::Never,

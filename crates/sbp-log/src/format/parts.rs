@@ -4,22 +4,23 @@ use bytes::{Buf, BufMut, Bytes};
 use sbp_types::StreamId;
 
 use super::checkpoint::{put_writer, take_writer};
-use crate::entry::MOST_PART_BYTES;
 use crate::{WRITER_WINDOW, WriterKey, WriterState};
 
 /// The version of a part.
 const VERSION: u32 = 1;
+const VERSION_BYTES: usize = 4;
 
 /// The most bytes of one writer: its fields and a whole window.
 const MOST_WRITER_BYTES: usize = 64 + WRITER_WINDOW * 24;
 
-/// The parts of the state of these writers; one without any if there are none.
-pub(crate) fn encode(writers: &[(WriterKey, WriterState)]) -> Vec<Bytes> {
+/// The parts of the state of these writers, each of so many bytes at most or with one writer; one without any if there are
+/// none.
+pub(crate) fn encode(writers: &[(WriterKey, WriterState)], most_bytes: usize) -> Vec<Bytes> {
     let mut parts = vec![begin()];
     for (key, state) in writers {
         if parts
             .last()
-            .is_none_or(|part| part.len() + MOST_WRITER_BYTES > MOST_PART_BYTES)
+            .is_none_or(|part| part.len() > VERSION_BYTES && part.len() + MOST_WRITER_BYTES > most_bytes)
         {
             parts.push(begin());
         }

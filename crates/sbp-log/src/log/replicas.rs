@@ -4,6 +4,7 @@ use bytes::Bytes;
 use sbp_types::{Position, RangeKey, StreamId};
 
 use super::Log;
+use crate::entry::MOST_PART_BYTES;
 use crate::format::parts;
 use crate::state::shared::State;
 use crate::{WriterKey, WriterState};
@@ -53,7 +54,19 @@ impl<T: Send + 'static> Log<T> {
     #[must_use]
     pub fn writers_of(&self, stream: StreamId) -> Vec<Bytes> {
         let writers = self.shared.state.read().writers.of(stream);
-        parts::encode(&writers)
+        let most_bytes = self.shared.config.writers_part_bytes.min(MOST_PART_BYTES);
+        parts::encode(&writers, most_bytes)
+    }
+
+    /// Where the first entry stands that can be read of a range, or where its next one will; `None` if nothing is known of
+    /// it.
+    #[must_use]
+    pub fn first_position(&self, key: RangeKey) -> Option<Position> {
+        let state = self.shared.state.read();
+        let range = state.index.get(key).filter(|range| range.known)?;
+        let mark = range.marks.first().map(|mark| mark.position);
+        let batch = range.runs.first().map(|run| Position::start(run.first));
+        Some(mark.into_iter().chain(batch).min().unwrap_or(range.end_position()))
     }
 
     /// Whether the ends that the log found at its start are those that it had. Not so if groups were only handed to the
