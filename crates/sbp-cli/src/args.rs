@@ -234,6 +234,10 @@ pub(crate) struct Serve {
     /// How often to look for records that are older, or more, than their stream keeps.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) retention_interval: Duration,
+    /// After which time a placement driver has ranges with too few replicas go on on servers that are there for them, and replaces
+    /// those that are away.
+    #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
+    pub(crate) renew_after: Duration,
     /// Connections served at once; more are closed as they come.
     #[arg(long, default_value_t = 4_096, value_name = "COUNT")]
     pub(crate) max_connections: usize,

@@ -33,6 +33,16 @@ tables! {
         pub status: Status,
         /// Of a replica that is fenced: the highest confirmed offset that it was told.
         pub confirmed_offset: Option<Offset> = -1,
+        /// In how many parts the state of the writers came that begins the range; 0: the replica has none of them.
+        pub writers_parts: u32 = 0,
+        /// Where the replica begins, if it was made from a trimmed range; `None`: where the range was opened.
+        pub begins_offset: Option<Offset> = -1,
+        /// How many entries without offsets stand at `begins_offset`, in front of that place.
+        pub begins_marks: u32 = 0,
+        /// Where damage begins that the replica cannot read; `None`: it can read all that it has.
+        pub whole_offset: Option<Offset> = -1,
+        /// How many entries without offsets stand at `whole_offset`, in front of that place.
+        pub whole_marks: u32 = 0,
     }
 
     /// Answers a [`SealRangesRequest`], whole or in part.

@@ -53,6 +53,8 @@ tables! {
         pub end_marks: u32 = 0,
         /// How many entries without offsets stand at `next_offset`, in front of what is next.
         pub next_marks: u32 = 0,
+        /// Where it began when it was opened; `None`: at `start_offset`, which no trim has raised since.
+        pub opened_offset: Option<Offset> = -1,
     }
 }
 

@@ -92,6 +92,29 @@ impl KeySource {
     }
 }
 
+/// How placement driver and range servers keep an eye on each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterTimes {
+    /// How often a range server says to its placement driver that it is there.
+    pub heartbeat_interval: Duration,
+    /// A range server of which a placement driver hears nothing for so long counts as dead: the ranges that it shares with
+    /// others are sealed, and go on without it.
+    pub silence: Duration,
+    /// A range on fewer servers than its stream is to have replicas goes on on more of them when those have been there for so
+    /// long.
+    pub renew_after: Duration,
+}
+
+impl Default for ClusterTimes {
+    fn default() -> Self {
+        Self {
+            heartbeat_interval: Duration::from_secs(1),
+            silence: Duration::from_secs(3),
+            renew_after: Duration::from_secs(30),
+        }
+    }
+}
+
 /// The configuration of a [`Server`](crate::Server). Change what is to differ from [`ServerConfig::default`].
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -159,8 +182,13 @@ pub struct ServerConfig {
     pub disk_patience: Duration,
     /// How often the disk is asked how much room it has. What shows it shows the last answer.
     pub disk_space_interval: Duration,
-    /// How often a range server tells its placement driver that it is up, and reports its load.
+    /// How often a range server reports its load to its placement driver.
     pub report_interval: Duration,
+    /// How long nothing may be heard of a server that holds ranges with this one before it is missed: the ranges that this one
+    /// leads are sealed without it, and where too few are heard, clients are sent elsewhere.
+    pub replica_silence: Duration,
+    /// How placement driver and range servers keep an eye on each other.
+    pub cluster: ClusterTimes,
     /// How long the start of a range server in a process of its own waits until its placement driver knows of it, so that
     /// streams can be made on it at once. Where that takes longer it starts all the same, and registers when it can.
     pub registration_timeout: Duration,
@@ -207,6 +235,8 @@ impl Default for ServerConfig {
             disk_patience: Duration::from_secs(5),
             disk_space_interval: Duration::from_secs(5),
             report_interval: Duration::from_secs(3),
+            replica_silence: sbp_replication::PATIENCE,
+            cluster: ClusterTimes::default(),
             registration_timeout: Duration::from_secs(5),
             monitor: Monitor::default(),
             segment_bytes: None,

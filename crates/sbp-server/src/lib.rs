@@ -55,7 +55,7 @@ mod verify;
 pub use backup::{
     BackupError, BackupManifest, ManifestFile, ManifestStream, RestoreOptions, Restored, back_up, restore,
 };
-pub use config::{AccessConfig, JwtConfig, KeySource, Roles, ServerConfig};
+pub use config::{AccessConfig, ClusterTimes, JwtConfig, KeySource, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
 pub use histogram::Durations;

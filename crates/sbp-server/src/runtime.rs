@@ -403,6 +403,7 @@ fn open_node(
         health: Arc::default(),
         counters: Arc::default(),
         disk: Arc::clone(disk),
+        times: config.cluster,
     };
     let OpenedRoles {
         server_id,

@@ -72,7 +72,7 @@ impl StartContext<'_> {
             // Without an id the channel only asks for one, so it need not stay connected.
             stays: me.is_some(),
             hello: greeting(ClientRole::RANGE_SERVER, me),
-            heartbeat_interval: self.config.report_interval,
+            heartbeat_interval: self.config.cluster.heartbeat_interval,
             connect_timeout: CONNECT_TIMEOUT,
             tls: self.peer_tls.clone(),
             token: self.peer_token(),
@@ -156,12 +156,14 @@ impl OpenedRoles {
         let hello = greeting(ClientRole::RANGE_SERVER, None);
         let followers = FollowerLinks::new(
             &ranges,
+            server_id,
             Dialling {
                 hello: Dialling::hello(hello, server_id),
                 runtime: runtime.clone(),
                 descriptors: Arc::clone(context.descriptors),
                 tls: context.peer_tls.clone(),
                 token: context.peer_token(),
+                patience: context.config.replica_silence,
             },
         );
         let role = Arc::new(RangeRole {

@@ -19,6 +19,7 @@ mod ranges;
 mod refuse;
 mod replicas;
 mod replication;
+mod replication_upkeep;
 mod retention;
 mod roles;
 mod scrub;
@@ -29,3 +30,12 @@ mod specification;
 mod start;
 mod strangers;
 mod streaming;
+
+/// Not a test: the process that tests start.
+mod child {
+    #[test]
+    #[ignore = "the server process that tests start"]
+    fn serve_until_killed() {
+        sbp_e2e::process::serve_until_killed();
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use sbp_messages::{
     RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest, SealRangesResponse,
     Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
 };
-use sbp_server::{Roles, Server, ServerConfig};
+use sbp_server::{ClusterTimes, Roles, Server, ServerConfig};
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
 
 /// What the scripted server knows and has seen.
@@ -48,6 +49,7 @@ pub(super) struct Known {
 pub(super) struct Scripted {
     pub(super) address: String,
     known: Arc<(Mutex<Known>, Condvar)>,
+    ended: Arc<AtomicBool>,
 }
 
 /// The number that it gives out.
@@ -58,14 +60,26 @@ impl Scripted {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let known = Arc::new((Mutex::default(), Condvar::new()));
-        let shared = Arc::clone(&known);
+        let ended = Arc::new(AtomicBool::new(false));
+        let (shared, is_ended) = (Arc::clone(&known), Arc::clone(&ended));
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                if is_ended.load(Ordering::Relaxed) {
+                    return;
+                }
                 let known = Arc::clone(&shared);
                 std::thread::spawn(move || serve(stream, &known));
             }
         });
-        Self { address, known }
+        Self { address, known, ended }
+    }
+
+    /// Whoever dials it is refused from now on.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+        while TcpStream::connect(&self.address).is_ok() {
+            std::thread::yield_now();
+        }
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Known)) {
@@ -544,9 +558,14 @@ fn create_named(peer: &mut Peer, name: &str) -> Result<Range, ErrorCode> {
     }
 }
 
+/// A placement driver for range servers that say once that they are there.
 pub(super) fn placement_driver(directory: &Path) -> Server {
     Server::start(ServerConfig {
         roles: Roles::PlacementDriver,
+        cluster: ClusterTimes {
+            silence: Duration::from_secs(3_600),
+            ..ClusterTimes::default()
+        },
         ..config(Some(directory))
     })
     .unwrap()
@@ -576,6 +595,7 @@ fn figures_decide_where_a_new_stream_goes() {
     all_on(&mut client, &name_a, "the other one has no room");
     let told = scripted[0].known.0.lock().unwrap().synced.len();
     assert_eq!(told, 8, "each range was told to its server before the stream was shown");
+    scripted[0].end();
     drop(a);
     report(&mut b, &name_b, 0, 0);
     let deadline = Instant::now() + PATIENCE;
@@ -643,6 +663,7 @@ fn a_range_server_whose_address_nobody_should_dial_is_not_registered() {
     let scripted = Scripted::start();
     let (_, port) = scripted.address.rsplit_once(':').unwrap();
     let (peer, me) = register(&driver, &scripted);
+    scripted.end();
     drop(peer);
     // Its connection is gone, and so is it; all of these lead to it, or to what a server should not be led to.
     for odd in [

@@ -78,6 +78,7 @@ fn each_server_of_a_range_is_told_of_the_others_and_where_they_are() {
         assert_eq!(synced.ranges[0].ack_count, Some(2));
     }
 
+    scripted[3].end();
     drop(third);
     let fewer = until("the third to be missed", || {
         let range = create(&mut client, 3, 2).unwrap();
@@ -93,6 +94,7 @@ fn each_server_of_a_range_is_told_of_the_others_and_where_they_are() {
         status[1].range_server.as_ref().unwrap().advertise_addr,
         scripted[1].address
     );
+    scripted[2].end();
     drop(second);
     let deadline = Instant::now() + PATIENCE;
     while create(&mut client, 3, 2).is_ok() {
@@ -104,6 +106,8 @@ fn each_server_of_a_range_is_told_of_the_others_and_where_they_are() {
         "the other one that is up does not replicate"
     );
     assert_eq!(create(&mut client, 3, 1).unwrap().servers.len(), 1);
+    scripted[1].end();
+    scripted[0].end();
     drop((first, _old));
     until("nobody", || {
         (create(&mut client, 3, 2) == Err(ErrorCode::PD_NO_AVAILABLE_RS)).then_some(())

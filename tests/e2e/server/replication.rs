@@ -8,7 +8,7 @@ use sbp_e2e::clients::{client, records_of, whole};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::config;
 use sbp_e2e::wait::until;
-use sbp_messages::{ErrorCode, FetchResponse, Range, SealKind, Stream};
+use sbp_messages::{ErrorCode, FetchResponse, Message, Range, SealKind, Stream};
 use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::{ServerId, StreamId};
 
@@ -18,29 +18,40 @@ struct Cluster {
     placement: Server,
     servers: Vec<Option<Server>>,
     addresses: Vec<String>,
+    silence: Duration,
 }
 
-fn range_server(directory: &Path, listen: &str, placement: &Server) -> Server {
+fn range_server(directory: &Path, listen: &str, placement: &Server, silence: Duration) -> Server {
     Server::start(ServerConfig {
         roles: Roles::RangeServer {
             placement_driver: vec![placement.address().to_owned()],
         },
         listen: listen.to_owned(),
         report_interval: Duration::from_millis(100),
+        replica_silence: silence,
         ..config(Some(directory))
     })
     .unwrap()
 }
 
 impl Cluster {
+    /// Nobody is missed, however long it is away.
     fn start() -> Self {
+        Self::with_silence(Duration::from_hours(1))
+    }
+
+    /// Range servers that miss each other after so long.
+    fn with_silence(silence: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let placement = Server::start(ServerConfig {
             roles: Roles::PlacementDriver,
             ..config(Some(&directory.path().join("placement")))
         })
         .unwrap();
-        let start = |index: usize| range_server(&directory.path().join(index.to_string()), "127.0.0.1:0", &placement);
+        let start = |index: usize| {
+            let directory = directory.path().join(index.to_string());
+            range_server(&directory, "127.0.0.1:0", &placement, silence)
+        };
         let servers: Vec<_> = (1..=3).map(start).map(Some).collect();
         let addresses = servers
             .iter()
@@ -52,6 +63,7 @@ impl Cluster {
             placement,
             servers,
             addresses,
+            silence,
         }
     }
 
@@ -93,7 +105,8 @@ impl Cluster {
     fn start_again(&mut self, server: ServerId) {
         let index = Self::index(server);
         let directory = self.directory.path().join((index + 1).to_string());
-        self.servers[index] = Some(range_server(&directory, &self.addresses[index], &self.placement));
+        let server = range_server(&directory, &self.addresses[index], &self.placement, self.silence);
+        self.servers[index] = Some(server);
     }
 }
 
@@ -291,4 +304,40 @@ fn a_seal_opens_the_next_range_on_servers_that_have_everything() {
     assert_eq!((next.range_index.0, next.start_offset.0), (1, 1));
     append_somewhere(&cluster, stream, b"after");
     assert_eq!(all_records(&cluster, stream), [b"before".to_vec(), b"after".to_vec()]);
+}
+
+#[test]
+fn a_follower_that_is_missed_is_left_out_of_the_next_range() {
+    let mut cluster = Cluster::with_silence(Duration::from_millis(500));
+    let (stream, range) = cluster.create("orders", 3, 2);
+    let servers = servers(&range);
+    cluster.peer(servers[0]).store(stream, b"before");
+    cluster.stop(servers[2]);
+    let next = until("the next range", || {
+        let ranges = Peer::connect(&cluster.placement).ranges(stream);
+        ranges.into_iter().find(|range| range.range_index.0 == 1)
+    });
+    assert!(!self::servers(&next).contains(&servers[2]));
+    append_somewhere(&cluster, stream, b"after");
+    assert_eq!(all_records(&cluster, stream), [b"before".to_vec(), b"after".to_vec()]);
+}
+
+#[test]
+fn a_primary_that_hears_no_follower_takes_no_new_appends_and_sends_those_who_wait_away() {
+    let mut cluster = Cluster::with_silence(Duration::from_millis(500));
+    let (stream, range) = cluster.create("orders", 3, 2);
+    let servers = servers(&range);
+    let mut primary = cluster.peer(servers[0]);
+    primary.store(stream, b"before");
+    let mut tail = cluster.peer(servers[0]);
+    let waits = tail.send(&fetch_request(60_000, 1, &[from(stream, 1)]), b"");
+    cluster.stop(servers[1]);
+    cluster.stop(servers[2]);
+    let frame = tail.answer(waits);
+    let response = FetchResponse::decode(&frame.header).unwrap();
+    assert_eq!(response.fetch_responses[0].status.code, ErrorCode::RANGE_NOT_FOUND);
+    assert_eq!(
+        primary.append(stream, b"nobody else has it").status.code,
+        ErrorCode::RANGE_NOT_FOUND
+    );
 }

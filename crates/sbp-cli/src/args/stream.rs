@@ -126,6 +126,13 @@ pub(crate) struct UpdateStream {
     /// How many bytes are kept, or all.
     #[arg(long, value_parser = parse_retention_bytes, value_name = "BYTES")]
     pub(crate) retention_bytes: Option<i64>,
+    /// How many range servers hold the stream's next range, which is opened at once; a majority acknowledges unless --acks says
+    /// otherwise. Ranges that are sealed stay where they are.
+    #[arg(long, value_parser = clap::value_parser!(i8).range(1..), value_name = "NUMBER")]
+    pub(crate) replicas: Option<i8>,
+    /// How many of them must have stored an append before it is acknowledged.
+    #[arg(long, value_parser = clap::value_parser!(i8).range(1..), value_name = "NUMBER")]
+    pub(crate) acks: Option<i8>,
     /// A property, may be given several times; those given replace all that are there.
     #[arg(long = "property", value_name = "KEY=VALUE", value_parser = parse_property)]
     pub(crate) properties: Vec<(String, String)>,

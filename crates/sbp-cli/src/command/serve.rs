@@ -5,7 +5,7 @@ use std::thread;
 
 use sbp_client::{ConfigError, Scheme, ServerAddress};
 use sbp_http::{HttpConfig, ObservedServer};
-use sbp_server::{AccessConfig, ClientTlsFiles, JwtConfig, KeySource, Roles, ServerConfig};
+use sbp_server::{AccessConfig, ClientTlsFiles, ClusterTimes, JwtConfig, KeySource, Roles, ServerConfig};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -105,6 +105,10 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         audit: serve.audit,
         insecure_listen,
         retention_interval: serve.retention_interval,
+        cluster: ClusterTimes {
+            renew_after: serve.renew_after,
+            ..ClusterTimes::default()
+        },
         max_connections: serve.max_connections,
         max_connections_per_address: serve.max_connections_per_address,
         max_unauthenticated_connections: serve.max_unauthenticated_connections,

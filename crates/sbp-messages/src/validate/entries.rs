@@ -57,6 +57,7 @@ impl Range {
             .or_else(|| below("start_offset", self.start_offset.0, 0))
             .or_else(|| too_many_marks("end_marks", self.end_marks))
             .or_else(|| too_many_marks("next_marks", self.next_marks))
+            .or_else(|| negative("opened_offset", self.opened_offset.map(|offset| offset.0)))
             .or_else(|| states.find_map(|state| unknown("state", state, ReplicaState::COPYING.0)))
     }
 }

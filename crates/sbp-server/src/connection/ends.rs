@@ -125,6 +125,8 @@ fn wire_range(node: &Node, range: &RangeRecord) -> Range {
         epoch: Some(range.epoch),
         replica_count: Some(range.replica_count),
         ack_count: Some(range.ack_count),
+        end_marks: range.end_marks,
+        opened_offset: (range.opened_offset < range.start_offset).then_some(range.opened_offset),
         ..Range::default()
     }
 }

@@ -211,6 +211,9 @@ impl Connection {
             let server = request.range_server.as_ref().map(|server| server.server_id);
             self.peer_server = server.filter(|_| request.client_role == ClientRole::RANGE_SERVER);
         }
+        if let (Some(server), Some(ranges)) = (self.peer_server, &node.ranges) {
+            ranges.hear(server, ranges.running_for());
+        }
         let greeting = self
             .greeting
             .get_or_insert_with(|| node.offer.answer(&node.identity, id, request));

@@ -15,9 +15,9 @@ use super::fault::Fault;
 use super::handle::{Answer, ConnectionCommand, ConnectionHandle, Turn};
 use super::results::EntryResult;
 use super::streams::with_id;
-use crate::range::{AddressBook, FencedEnd, HeldRange};
+use crate::range::{AddressBook, HeldRange};
 use crate::refusal::{Refusal, value_and_status};
-use crate::roles::{Job, RangeRole, held_range, is_on, located, wire_range};
+use crate::roles::{Job, RangeRole, held_range, is_on, located, voted, wire_range};
 
 /// Whether a range server in a process without the placement driver handles requests of this kind with
 /// [`handle_request`].
@@ -122,19 +122,14 @@ impl Later {
         let epoch = range.epoch;
         let fenced = self.role.keep(|done| Job::Fence { key, epoch, done }).await;
         let (fenced, status) = value_and_status(fenced);
-        let place = |end: FencedEnd| Range {
-            end_offset: None,
-            end_marks: 0,
-            next_offset: end.vote.end.offset,
-            next_marks: end.vote.end.marks,
-            ..self.wire(&held)
+        let Some(fenced) = fenced else {
+            return Some(SealRangesResult {
+                stream_id: range.stream_id,
+                status,
+                ..SealRangesResult::default()
+            });
         };
-        Some(SealRangesResult {
-            stream_id: range.stream_id,
-            confirmed_offset: fenced.map(|end| end.confirmed.offset),
-            range: fenced.map(place),
-            status,
-        })
+        Some(voted(fenced, self.wire(&held)))
     }
 
     async fn seal_one(&self, range: &RangeId) -> Result<HeldRange, Refusal> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sbp_messages::AppendResponse;
+use sbp_messages::{AppendResponse, HeartbeatRequest, HeartbeatResponse};
 use sbp_replication::Answer;
 use sbp_types::{RangeKey, ServerId};
 use tokio::sync::Notify;
@@ -26,6 +26,10 @@ const MOST_FRAMES: usize = 16;
 const CONFIRMED_AFTER: Duration = Duration::from_millis(50);
 /// How long a frame may wait for its answer. It is sent again then.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a server is greeted, so that each of the two hears the other.
+const GREET_EVERY: Duration = Duration::from_secs(1);
+/// How long a greeting waits for its answer.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// When a server that takes nothing of a range is asked again, and how often it is looked for while its address is not known.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,6 +41,13 @@ struct Ended {
     sent: Vec<Sent>,
     bytes: usize,
     outcome: Result<AppendResponse, PeerError>,
+}
+
+/// What the task has waited for.
+enum Event {
+    Ended(Box<Ended>),
+    /// The server has answered a greeting.
+    Greeted,
 }
 
 /// The state of the task.
@@ -60,6 +71,10 @@ struct Sending {
     reading: Option<Reading>,
     /// When the server has to be told what is confirmed.
     tell_at: Option<Instant>,
+    hello: HeartbeatRequest,
+    /// Greetings that are not answered. What comes of one: whether it was.
+    greetings: JoinSet<bool>,
+    greet_at: Instant,
 }
 
 /// Sends to a server whatever there is, until the links are dropped.
@@ -72,14 +87,17 @@ pub(super) async fn run(links: Weak<FollowerLinks>, server: ServerId, wake: Arc<
             let Some(links) = links.upgrade() else { return };
             let Some(ranges) = links.ranges.upgrade() else { return };
             sending.dial_again(&links);
+            sending.greet();
             sending.send(&ranges);
         }
-        let ended = sending.wait().await;
+        let event = sending.wait().await;
         let Some(ranges) = links.upgrade().and_then(|links| links.ranges.upgrade()) else {
             return;
         };
-        if let Some(ended) = ended {
-            sending.handle(ended, &ranges);
+        match event {
+            Some(Event::Ended(ended)) => sending.handle(*ended, &ranges),
+            Some(Event::Greeted) => ranges.hear(server, ranges.running_for()),
+            None => {}
         }
     }
 }
@@ -110,6 +128,9 @@ async fn begin(links: &Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>)
                 again_at: None,
                 reading: None,
                 tell_at: None,
+                hello: links.dialling.hello.clone(),
+                greetings: JoinSet::new(),
+                greet_at: Instant::now(),
             });
         }
         if !std::mem::replace(&mut is_told, true) {
@@ -138,6 +159,20 @@ impl Sending {
             self.channel = links.channel(address.clone());
             self.address = address;
         }
+    }
+
+    /// Greets the server when it is time.
+    fn greet(&mut self) {
+        let now = Instant::now();
+        if self.greet_at > now {
+            return;
+        }
+        self.greet_at = now + GREET_EVERY;
+        let answer = self.channel.call_once(&self.hello, Vec::new(), GREETING_TIMEOUT);
+        self.greetings.spawn(async move {
+            let answer: Result<HeartbeatResponse, PeerError> = answer.await;
+            answer.is_ok_and(|answer| answer.status.is_success())
+        });
     }
 
     fn send(&mut self, ranges: &Arc<RangeServer>) {
@@ -200,10 +235,10 @@ impl Sending {
         });
     }
 
-    /// Waits for something to do, or for a frame to end.
-    async fn wait(&mut self) -> Option<Ended> {
-        let due = self.tell_at.into_iter().chain(self.again_at).min();
-        let far = Instant::now() + Duration::from_secs(3_600);
+    /// Waits for something to do, for a frame to end, or for a greeting to be answered.
+    async fn wait(&mut self) -> Option<Event> {
+        let due = self.tell_at.into_iter().chain(self.again_at);
+        let due = due.fold(self.greet_at, Instant::min);
         tokio::select! {
             read = read(&mut self.reading) => {
                 // What is read now comes before anything else of its range, also while lost entries drain: then the other
@@ -215,9 +250,10 @@ impl Sending {
                 }
                 None
             }
-            Some(ended) = self.frames.join_next() => ended.ok(),
+            Some(ended) = self.frames.join_next() => ended.ok().map(|ended| Event::Ended(Box::new(ended))),
+            Some(greeted) = self.greetings.join_next() => greeted.is_ok_and(|is_answered| is_answered).then_some(Event::Greeted),
             () = self.wake.notified() => None,
-            () = sleep_until(due.unwrap_or(far)), if due.is_some() => None,
+            () = sleep_until(due) => None,
         }
     }
 
@@ -230,7 +266,10 @@ impl Sending {
     fn handle(&mut self, ended: Ended, ranges: &RangeServer) {
         self.bytes = self.bytes.saturating_sub(ended.bytes);
         let response = match ended.outcome {
-            Ok(response) => response,
+            Ok(response) => {
+                ranges.hear(self.server, ranges.running_for());
+                response
+            }
             Err(error) => {
                 tracing::debug!(server = %self.server, %error, "entries did not arrive at a server, and are sent again");
                 self.drains = true;

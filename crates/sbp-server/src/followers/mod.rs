@@ -21,6 +21,8 @@ use tokio::task::JoinHandle;
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::range::{Followers, RangeServer};
 
+/// How often it is looked which servers are missed.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -32,6 +34,8 @@ pub(crate) struct Dialling {
     pub(crate) descriptors: Arc<Descriptors>,
     pub(crate) tls: Option<Arc<ClientTls>>,
     pub(crate) token: Option<PeerToken>,
+    /// Who was not heard for so long is missed.
+    pub(crate) patience: Duration,
 }
 
 /// The links to all servers that hold ranges of this one too. Dropping it ends them.
@@ -40,6 +44,8 @@ pub(crate) struct FollowerLinks {
     ranges: Weak<RangeServer>,
     dialling: Dialling,
     links: Mutex<HashMap<ServerId, Link>>,
+    /// Looks which servers are missed.
+    look: OnceLock<JoinHandle<()>>,
 }
 
 /// The task for one server.
@@ -50,12 +56,17 @@ struct Link {
 }
 
 impl FollowerLinks {
-    pub(crate) fn new(ranges: &Arc<RangeServer>, dialling: Dialling) -> Arc<Self> {
+    /// The links of the server `me`.
+    pub(crate) fn new(ranges: &Arc<RangeServer>, me: ServerId, dialling: Dialling) -> Arc<Self> {
         let links = Arc::new(Self {
             ranges: Arc::downgrade(ranges),
             dialling,
             links: Mutex::default(),
+            look: OnceLock::new(),
         });
+        ranges.listen(me, ranges.running_for(), links.dialling.patience);
+        let look = look_who_is_missed(Arc::downgrade(ranges));
+        let _first = links.look.set(links.dialling.runtime.spawn(look));
         ranges.hub.set_followers(Arc::new(WakeLinks(Arc::downgrade(&links))));
         links
     }
@@ -89,6 +100,14 @@ impl Dialling {
     }
 }
 
+async fn look_who_is_missed(ranges: Weak<RangeServer>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(ranges) = ranges.upgrade() else { return };
+        ranges.look_who_is_missed(ranges.running_for());
+    }
+}
+
 /// What the range server wakes.
 #[derive(Debug)]
 struct WakeLinks(Weak<FollowerLinks>);
@@ -111,6 +130,9 @@ impl Followers for WakeLinks {
 
 impl Drop for FollowerLinks {
     fn drop(&mut self) {
+        if let Some(look) = self.look.get() {
+            look.abort();
+        }
         for link in self.links.lock().values() {
             if let Some(task) = link.task.get() {
                 task.abort();

@@ -17,6 +17,8 @@ use crate::range::{CopyRecord, HeldRange, ReplicaSet};
 const FIRST: u8 = 1;
 /// The version of held ranges that end with the servers that hold them.
 const WITH_REPLICAS: u8 = 2;
+/// The version of ranges with copies that end with where the range began when it was opened.
+const WITH_OPENED: u8 = 3;
 /// The version of stream records that end with an identity.
 const WITH_IDENTITY: u8 = 2;
 /// The version of stream records that end with an identity and with who made the stream.
@@ -104,7 +106,12 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
 
 /// The value of a range's record; stream and index are the key.
 pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
-    let mut out = Writer::new(if range.end_marks == 0 { FIRST } else { WITH_REPLICAS });
+    let version = match (range.end_marks, range.opened_offset == range.start_offset) {
+        (_, false) => WITH_OPENED,
+        (0, true) => FIRST,
+        (_, true) => WITH_REPLICAS,
+    };
+    let mut out = Writer::new(version);
     out.i64(range.epoch.0);
     out.i64(range.start_offset.0);
     out.option(range.end_offset, |out, end| out.i64(end.0));
@@ -114,8 +121,11 @@ pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     for server in &range.servers {
         out.i64(server.0.into());
     }
-    if range.end_marks != 0 {
+    if version != FIRST {
         out.i64(range.end_marks.into());
+    }
+    if version == WITH_OPENED {
+        out.i64(range.opened_offset.0);
     }
     out.0
 }
@@ -131,13 +141,18 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
     let servers = from.servers()?;
     let end_marks = match version {
         FIRST => 0,
-        WITH_REPLICAS => from.marks()?,
+        WITH_REPLICAS | WITH_OPENED => from.marks()?,
         _ => return None,
+    };
+    let opened_offset = match version {
+        WITH_OPENED => Offset(from.i64()?),
+        _ => start_offset,
     };
     from.end(RangeRecord {
         key,
         epoch,
         start_offset,
+        opened_offset,
         end_offset,
         end_marks,
         servers,
@@ -149,7 +164,12 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
 /// The value of a held range's record; stream and index are the key.
 pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
     let set = &held.set;
-    let mut out = Writer::new(if set.is_alone() { FIRST } else { WITH_REPLICAS });
+    let version = match (set.is_alone(), held.copy.opened, held.copy.writers_parts) {
+        (true, ..) => FIRST,
+        (false, None, 0) => WITH_REPLICAS,
+        (false, ..) => WITH_OPENED,
+    };
+    let mut out = Writer::new(version);
     out.i64(held.epoch.0);
     out.i64(held.start.0);
     out.option(held.end, |out, end| out.i64(end.0));
@@ -165,6 +185,10 @@ pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
             out.i64(at.marks.into());
         });
     }
+    if version == WITH_OPENED {
+        out.option(held.copy.opened, |out, opened| out.i64(opened.0));
+        out.i64(held.copy.writers_parts.into());
+    }
     out.0
 }
 
@@ -176,7 +200,7 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
     let end = from.option(Reader::i64)?.map(Offset);
     let (set, copy) = match version {
         FIRST => (ReplicaSet::alone(), CopyRecord::default()),
-        WITH_REPLICAS => {
+        WITH_REPLICAS | WITH_OPENED => {
             let acks = from.i8()?;
             let set = ReplicaSet::new(from.servers()?, Some(acks));
             let end_marks = from.marks()?;
@@ -187,7 +211,17 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
                     marks: from.marks()?,
                 })
             })?;
-            (set, CopyRecord { end_marks, fenced_at })
+            let (opened, writers_parts) = match version {
+                WITH_OPENED => (from.option(Reader::i64)?.map(Offset), from.marks()?),
+                _ => (None, 0),
+            };
+            let copy = CopyRecord {
+                end_marks,
+                fenced_at,
+                opened,
+                writers_parts,
+            };
+            (set, copy)
         }
         _ => return None,
     };

@@ -49,6 +49,7 @@ fn range(stream: i64, index: i32, end: Option<i64>) -> MetadataChange {
         key: key(stream, index),
         epoch: Epoch(2),
         start_offset: Offset(10),
+        opened_offset: Offset(10),
         end_offset: end.map(Offset),
         end_marks: 0,
         servers: vec![ServerId(1), ServerId(70_000)],
@@ -231,4 +232,36 @@ fn ranges_that_are_held_alone_are_stored_as_before_there_were_replicas() {
         "an unknown version is not guessed"
     );
     assert_eq!(codec::decode_held(shared.key, &bytes), Some(shared));
+}
+
+#[test]
+fn where_a_range_began_and_how_many_parts_begin_it_are_stored() {
+    let MetadataChange::Placement(Change::PutRange(range)) = range(1, 1, None) else {
+        unreachable!()
+    };
+    let MetadataChange::Hold(held) = shared(1, 1) else {
+        unreachable!()
+    };
+    for opened in [3, 10] {
+        let range = RangeRecord {
+            opened_offset: Offset(opened),
+            ..RangeRecord::clone(&range)
+        };
+        assert_eq!(
+            codec::decode_range(range.key, &codec::encode_range(&range)),
+            Some(range.clone())
+        );
+        let held = HeldRange {
+            copy: CopyRecord {
+                opened: (opened < 10).then_some(Offset(opened)),
+                writers_parts: 2,
+                ..held.copy
+            },
+            ..held.clone()
+        };
+        assert_eq!(
+            codec::decode_held(held.key, &codec::encode_held(&held)),
+            Some(held.clone())
+        );
+    }
 }

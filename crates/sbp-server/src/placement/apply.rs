@@ -65,13 +65,13 @@ pub(crate) fn apply(
 ) -> Result<Effects, Refusal> {
     match command {
         Command::CreateStream(stream, identity) => create_stream(state, candidates, stream, identity, now),
-        Command::UpdateStream(update) => update_stream(state, update),
+        Command::UpdateStream(update) => update_stream(state, candidates, update),
         Command::DeleteStream(stream) => delete_stream(state, stream),
         Command::TrimStream { stream, start, end } => trim_stream(state, stream, start, end),
-        Command::FinishSeal { key, end, open_next } => finish_seal(state, key, end, open_next),
+        Command::FinishSeal { key, end, open_next } => finish_seal(state, candidates, key, end, open_next),
         Command::FinishSharedSeal(end) => finish_shared_seal(state, candidates, &end),
-        Command::OpenNext(key) => open_next(state, key),
-        Command::CreateRange(range) => create_range(state, range),
+        Command::OpenNext(key) => open_next(state, candidates, key),
+        Command::CreateRange(range) => create_range(state, candidates, range),
         Command::AllocateServerId => allocate_server_id(state),
         Command::RegisterServer(server) => Ok(register_server(state, server)),
         Command::DropTombstone(stream) => Ok(Effects {

@@ -1,7 +1,7 @@
 //! Chooses the range servers of a new range.
 
 use sbp_messages::ReportMetricsRequest;
-use sbp_types::ServerId;
+use sbp_types::{RangeKey, ServerId};
 
 use super::state::PlacementState;
 
@@ -60,20 +60,33 @@ pub(crate) fn choose(
         return None;
     }
     let mut ranked: Vec<_> = fitting
-        .map(|candidate| (rank(state, candidate), candidate.id))
+        .map(|candidate| (rank(state, candidate, None), candidate.id))
         .collect();
     ranked.sort_unstable();
     Some(ranked.into_iter().map(|(_, id)| id).take(replicas).collect())
 }
 
-fn rank(state: &PlacementState, candidate: &Candidate) -> (bool, u64) {
+/// All servers that replicate, the best first for the range behind `ended`: that one counts as work of nobody.
+pub(super) fn rank_behind(state: &PlacementState, candidates: &[Candidate], ended: RangeKey) -> Vec<ServerId> {
+    let fitting = candidates.iter().filter(|candidate| candidate.replicates);
+    let mut ranked: Vec<_> = fitting
+        .map(|candidate| (rank(state, candidate, Some(ended)), candidate.id))
+        .collect();
+    ranked.sort_unstable();
+    ranked.into_iter().map(|(_, id)| id).collect()
+}
+
+fn rank(state: &PlacementState, candidate: &Candidate, ended: Option<RangeKey>) -> (bool, u64) {
     let ServerLoad {
         free_bytes,
         appends,
         fetches,
     } = candidate.load;
     let little_room = free_bytes.is_some_and(|free| free < LITTLE_ROOM);
-    let ranges = u64::try_from(state.open_ranges_on(candidate.id)).unwrap_or(u64::MAX);
+    let ended = ended.and_then(|key| state.range(key)?.appends_go_to());
+    let ranges = state.open_ranges_on(candidate.id);
+    let ranges = ranges.saturating_sub(usize::from(ended == Some(candidate.id)));
+    let ranges = u64::try_from(ranges).unwrap_or(u64::MAX);
     let calls = appends.saturating_add(fetches) / CALLS_PER_RANGE;
     (little_room, ranges.saturating_add(calls))
 }
@@ -82,7 +95,7 @@ fn rank(state: &PlacementState, candidate: &Candidate) -> (bool, u64) {
 mod tests {
     use std::sync::Arc;
 
-    use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
+    use sbp_types::{Epoch, Offset, RangeIndex, StreamId};
 
     use super::super::records::RangeRecord;
     use super::super::state::Change;
@@ -114,6 +127,7 @@ mod tests {
                     },
                     epoch: Epoch(0),
                     start_offset: Offset(0),
+                    opened_offset: Offset(0),
                     end_offset: None,
                     end_marks: 0,
                     servers: vec![ServerId(i32::try_from(place).unwrap() + 1)],

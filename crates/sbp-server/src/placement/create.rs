@@ -87,7 +87,7 @@ fn check_quota(state: &PlacementState, owner: &Owner) -> Result<(), Refusal> {
 }
 
 /// Checks that the servers that are up can hold a range with these settings.
-fn check_servers(settings: &Settings, candidates: &[Candidate]) -> Result<(), Refusal> {
+pub(super) fn check_servers(settings: &Settings, candidates: &[Candidate]) -> Result<(), Refusal> {
     let Settings {
         replica_count,
         ack_count,
@@ -149,6 +149,7 @@ fn make(
         },
         epoch: Epoch(0),
         start_offset: Offset::ZERO,
+        opened_offset: Offset::ZERO,
         end_offset: None,
         end_marks: 0,
         servers,

@@ -42,7 +42,8 @@ impl PlacementDriver {
             parts.range_servers.locate(server.id, &server.address);
         }
         let state = Arc::new(RwLock::new(parts.state.clone()));
-        let registry = Arc::new(Mutex::new(Registry::new(parts.always_up)));
+        let registry = Registry::new(parts.always_up, parts.times.silence, Instant::now());
+        let registry = Arc::new(Mutex::new(registry));
         let (sender, inbox) = mpsc::channel();
         let range_servers = Arc::clone(&parts.range_servers);
         let worker = Worker::new(parts, Arc::clone(&state), Arc::clone(&registry), sender.clone());
@@ -87,10 +88,8 @@ impl PlacementDriver {
 
     /// Notes that a connection to a range server has closed.
     pub(crate) fn closed(&self, server: ServerId, connection: i64) {
-        let is_gone = self.registry.lock().closed(server, connection);
-        if is_gone {
-            tracing::warn!(%server, connection, "a range server is gone: ranges that it alone has cannot be used until it is back");
-            self.send(Event::Lost);
+        if self.registry.lock().closed(server, connection) {
+            self.send(Event::Lost(server));
         }
     }
 

@@ -16,6 +16,7 @@ mod effects;
 mod identity;
 mod list_ranges;
 mod name;
+mod next_range;
 mod operations;
 mod range_servers;
 mod records;
@@ -34,6 +35,7 @@ mod tests;
 mod token;
 mod trim;
 mod update;
+mod upkeep;
 mod worker;
 
 pub(crate) use choose::ServerLoad;

@@ -29,6 +29,8 @@ pub(super) struct Operations {
     turns: HashMap<StreamId, VecDeque<(OperationId, Task)>>,
     /// Operations that can be started.
     ready: VecDeque<(OperationId, Task)>,
+    /// The outcomes of operations whose last step has another one.
+    instead: HashMap<OperationId, Outcome>,
 }
 
 struct OpenRequest {
@@ -84,6 +86,8 @@ impl Operations {
     /// Notes the result of an operation. Answers its request if it was the last one, and makes the stream's next
     /// operation ready.
     pub(super) fn finish(&mut self, id: OperationId, result: Result<Outcome, Refusal>) {
+        let instead = self.instead.remove(&id);
+        let result = result.map(|outcome| instead.unwrap_or(outcome));
         if let Some(stream) = id.stream
             && let Some(waiting) = self.turns.get_mut(&stream)
         {
@@ -109,6 +113,11 @@ impl Operations {
         }
     }
 
+    /// If the operation succeeds, its outcome is this one, whatever its last step's is.
+    pub(super) fn answer_instead(&mut self, id: OperationId, outcome: Outcome) {
+        self.instead.insert(id, outcome);
+    }
+
     /// Whether all requests are answered.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
@@ -121,6 +130,7 @@ impl Operations {
         }
         self.turns.clear();
         self.ready.clear();
+        self.instead.clear();
     }
 }
 

@@ -44,6 +44,8 @@ pub(crate) struct RangeRecord {
     pub(crate) epoch: Epoch,
     /// The first offset that is kept; a trim raises it.
     pub(crate) start_offset: Offset,
+    /// The first offset that it had when it was opened.
+    pub(crate) opened_offset: Offset,
     /// One past its last offset; `None` while it is open.
     pub(crate) end_offset: Option<Offset>,
     /// How many entries without offset belong to it at its end.
@@ -78,7 +80,8 @@ impl RangeRecord {
             set: ReplicaSet::new(self.servers.iter().copied(), Some(self.ack_count)),
             copy: CopyRecord {
                 end_marks: self.end_marks,
-                fenced_at: None,
+                opened: (self.opened_offset < self.start_offset).then_some(self.opened_offset),
+                ..CopyRecord::default()
             },
         }
     }

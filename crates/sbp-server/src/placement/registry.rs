@@ -7,65 +7,118 @@ use sbp_types::ServerId;
 
 use super::choose::{Candidate, ServerLoad};
 
-/// A server that has sent nothing for this long counts as down, even if its connection is open.
-const SILENCE: Duration = Duration::from_secs(90);
-
 /// The range servers as they are now. Nothing here is durable: after a restart the servers report again.
-#[derive(Debug, Default)]
+///
+/// A server is up from its first HEARTBEAT until it was silent for too long, or its last connection is gone and dialling it
+/// is refused. A connection that is gone says little by itself: the server may be about to connect again.
+#[derive(Debug)]
 pub(crate) struct Registry {
     /// The range server in the same process, which is always up.
     always_up: Option<ServerId>,
+    /// A server that has sent nothing for this long is down, even if its connection is open.
+    silence: Duration,
+    /// When this placement driver began to listen.
+    since: Instant,
     servers: BTreeMap<ServerId, Presence>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Presence {
     /// The connections on which the server has sent a HEARTBEAT.
     connections: BTreeSet<i64>,
-    last_heard: Instant,
+    /// `None`: it has sent no HEARTBEAT yet.
+    last_heard: Option<Instant>,
+    /// When it came up for the last time.
+    up_since: Option<Instant>,
+    /// Nobody listened at its address after its last connection was gone.
+    is_refused: bool,
+    /// Whether it was told that the server is down.
+    is_missed: bool,
     load: ServerLoad,
     /// Whether its last HEARTBEAT said that it replicates ranges.
     replicates: bool,
 }
 
 impl Presence {
-    fn is_up(&self, now: Instant) -> bool {
-        !self.connections.is_empty() && now.saturating_duration_since(self.last_heard) < SILENCE
+    /// When it counts as down if nothing more is heard; `None` if it is down.
+    fn up_until(&self, silence: Duration) -> Option<Instant> {
+        self.last_heard
+            .filter(|_| !self.is_refused)
+            .map(|heard| heard + silence)
+    }
+
+    fn is_up(&self, silence: Duration, now: Instant) -> bool {
+        self.up_until(silence).is_some_and(|until| now < until)
     }
 }
 
 impl Registry {
-    pub(crate) fn new(always_up: Option<ServerId>) -> Self {
+    /// Nobody was heard yet, except the server in the same process.
+    pub(crate) fn new(always_up: Option<ServerId>, silence: Duration, now: Instant) -> Self {
         Self {
             always_up,
-            ..Self::default()
+            silence,
+            since: now,
+            servers: BTreeMap::new(),
         }
     }
 
     /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.
     pub(crate) fn heard(&mut self, server: ServerId, connection: i64, replicates: bool, now: Instant) -> bool {
-        let presence = self.presence(server, now);
-        let was_up = presence.is_up(now);
+        let silence = self.silence;
+        let presence = self.servers.entry(server).or_default();
+        let was_up = presence.is_up(silence, now);
         presence.connections.insert(connection);
-        presence.last_heard = now;
+        presence.last_heard = Some(now);
+        presence.is_refused = false;
+        presence.is_missed = false;
         presence.replicates = replicates;
+        if !was_up {
+            presence.up_since = Some(now);
+        }
         !was_up
     }
 
-    /// Notes the load that the server reported.
+    /// Notes the load that the server reported, which is a sign of life too.
     pub(crate) fn report(&mut self, server: ServerId, load: ServerLoad, now: Instant) {
-        let presence = self.presence(server, now);
+        let silence = self.silence;
+        let presence = self.servers.entry(server).or_default();
         presence.load = load;
-        presence.last_heard = now;
+        if !presence.connections.is_empty() {
+            if !presence.is_up(silence, now) {
+                presence.up_since = Some(now);
+            }
+            presence.last_heard = Some(now);
+        }
     }
 
-    /// Notes that a connection has closed. Without its last connection the server is down.
-    /// Returns true if this was its last one.
+    /// Notes that a connection has closed. Returns true if it was the server's last one.
     pub(crate) fn closed(&mut self, server: ServerId, connection: i64) -> bool {
         let Some(presence) = self.servers.get_mut(&server) else {
             return false;
         };
         presence.connections.remove(&connection) && presence.connections.is_empty()
+    }
+
+    /// Notes that nobody listens at the server's address. Returns true if the server is down by that.
+    pub(crate) fn refused(&mut self, server: ServerId, now: Instant) -> bool {
+        let silence = self.silence;
+        let Some(presence) = self.servers.get_mut(&server) else {
+            return false;
+        };
+        // It has connected since.
+        if !presence.connections.is_empty() {
+            return false;
+        }
+        let was_up = presence.is_up(silence, now);
+        presence.is_refused = true;
+        was_up
+    }
+
+    /// Whether it is worth asking if anybody listens at the server's address: it counts as up and has no connection.
+    pub(crate) fn is_in_doubt(&self, server: ServerId, now: Instant) -> bool {
+        let presence = self.servers.get(&server);
+        presence.is_some_and(|presence| presence.connections.is_empty() && presence.is_up(self.silence, now))
     }
 
     /// The load that the server last reported.
@@ -78,7 +131,53 @@ impl Registry {
 
     /// Whether the server is up.
     pub(crate) fn is_up(&self, server: ServerId, now: Instant) -> bool {
-        self.always_up == Some(server) || self.servers.get(&server).is_some_and(|presence| presence.is_up(now))
+        let presence = self.servers.get(&server);
+        self.always_up == Some(server) || presence.is_some_and(|presence| presence.is_up(self.silence, now))
+    }
+
+    /// How long the server has been up; `None` if it is down.
+    pub(crate) fn up_for(&self, server: ServerId, now: Instant) -> Option<Duration> {
+        if !self.is_up(server, now) {
+            return None;
+        }
+        let since = self.servers.get(&server).and_then(|presence| presence.up_since);
+        Some(now.saturating_duration_since(since.unwrap_or(self.since)))
+    }
+
+    /// For how long nothing was heard of a server that is down; `None` if it is up, or if it may only not have had the time
+    /// to report to a placement driver that was just started.
+    pub(crate) fn away_for(&self, server: ServerId, now: Instant) -> Option<Duration> {
+        if self.is_up(server, now) {
+            return None;
+        }
+        let heard = self.servers.get(&server).and_then(|presence| presence.last_heard);
+        let away = now.saturating_duration_since(heard.unwrap_or(self.since));
+        (heard.is_some() || away >= self.silence).then_some(away)
+    }
+
+    /// The servers that were up and are not any more, each once.
+    pub(crate) fn take_lost(&mut self, now: Instant) -> Vec<ServerId> {
+        let silence = self.silence;
+        let is_new = |presence: &mut Presence| {
+            let is_down = presence.last_heard.is_some() && !presence.is_up(silence, now);
+            is_down && !std::mem::replace(&mut presence.is_missed, true)
+        };
+        let servers = self.servers.iter_mut();
+        servers
+            .filter_map(|(id, presence)| is_new(presence).then_some(*id))
+            .collect()
+    }
+
+    /// When the next server counts as down, if nothing more is heard of it.
+    pub(crate) fn next_silence(&self, now: Instant) -> Option<Instant> {
+        let known = self
+            .servers
+            .values()
+            .filter_map(|presence| presence.up_until(self.silence));
+        known
+            .chain([self.since + self.silence])
+            .filter(|until| *until > now)
+            .min()
     }
 
     /// The servers that are up, on which new ranges can be placed.
@@ -93,7 +192,7 @@ impl Registry {
         let others = self
             .servers
             .iter()
-            .filter(|(id, presence)| self.always_up != Some(**id) && presence.is_up(now))
+            .filter(|(id, presence)| self.always_up != Some(**id) && presence.is_up(self.silence, now))
             .map(|(id, presence)| Candidate {
                 id: *id,
                 load: presence.load,
@@ -102,22 +201,13 @@ impl Registry {
         own.into_iter().chain(others).collect()
     }
 
-    fn presence(&mut self, server: ServerId, now: Instant) -> &mut Presence {
-        self.servers.entry(server).or_insert_with(|| Presence {
-            connections: BTreeSet::new(),
-            last_heard: now,
-            load: ServerLoad::default(),
-            replicates: false,
-        })
-    }
-
     /// How long ago the server was last heard; `None`: never since this placement driver's start.
     pub(crate) fn silence(&self, server: ServerId, now: Instant) -> Option<Duration> {
         if self.always_up == Some(server) {
             return Some(Duration::ZERO);
         }
-        let presence = self.servers.get(&server)?;
-        Some(now.saturating_duration_since(presence.last_heard))
+        let heard = self.servers.get(&server)?.last_heard?;
+        Some(now.saturating_duration_since(heard))
     }
 }
 
@@ -127,6 +217,7 @@ mod tests {
 
     const A: ServerId = ServerId(7);
     const OWN: ServerId = ServerId(1);
+    const SILENCE: Duration = Duration::from_secs(3);
 
     fn ids(registry: &Registry, now: Instant) -> Vec<i32> {
         registry
@@ -137,27 +228,68 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_up_while_it_has_a_connection_and_is_heard() {
+    fn a_server_is_up_until_it_is_silent_or_refuses_to_be_dialled() {
         let start = Instant::now();
-        let mut registry = Registry::new(None);
+        let mut registry = Registry::new(None, SILENCE, start);
         assert!(!registry.is_up(A, start));
         assert!(registry.heard(A, 1, false, start));
         assert!(!registry.heard(A, 2, false, start), "it was up already");
-        registry.closed(A, 1);
-        assert_eq!(ids(&registry, start), [7], "the other connection stands");
-        registry.closed(A, 2);
+        assert!(!registry.closed(A, 1), "the other connection stands");
+        assert!(!registry.is_in_doubt(A, start) && !registry.refused(A, start));
+        assert!(registry.closed(A, 2));
+        assert_eq!(ids(&registry, start), [7], "it may be about to connect again");
+        assert!(registry.is_in_doubt(A, start));
+        assert!(registry.refused(A, start));
         assert_eq!(ids(&registry, start), [0; 0]);
+        assert!(!registry.refused(A, start), "that is known");
         assert!(registry.heard(A, 3, false, start), "it is back");
         let later = start + SILENCE;
-        assert!(!registry.is_up(A, later), "silent for too long");
+        assert_eq!(registry.next_silence(start), Some(later));
+        assert!(registry.is_up(A, later - Duration::from_millis(1)));
+        assert!(
+            !registry.is_up(A, later),
+            "silent for too long, although its connection stands"
+        );
+        assert_eq!(
+            (registry.take_lost(later), registry.take_lost(later)),
+            (vec![A], vec![])
+        );
         registry.report(A, ServerLoad::default(), later);
         assert!(registry.is_up(A, later), "a report is a sign of life");
+        assert_eq!(registry.next_silence(later), Some(later + SILENCE));
+    }
+
+    #[test]
+    fn how_long_a_server_is_there_or_away_is_known() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let seconds = Duration::from_secs;
+        let mut registry = Registry::new(Some(OWN), SILENCE, start);
+        assert_eq!(registry.up_for(OWN, at(9)), Some(seconds(9)));
+        let early = start + Duration::from_millis(2_999);
+        assert_eq!(registry.away_for(A, early), None, "it had no time to report yet");
+        assert_eq!(registry.away_for(A, at(3)), Some(seconds(3)));
+        registry.heard(A, 1, true, at(10));
+        registry.heard(A, 1, true, at(12));
+        assert_eq!(
+            (registry.up_for(A, at(14)), registry.away_for(A, at(14))),
+            (Some(seconds(4)), None)
+        );
+        assert_eq!(
+            (registry.up_for(A, at(15)), registry.away_for(A, at(15))),
+            (None, Some(seconds(3)))
+        );
+        registry.heard(A, 1, true, at(20));
+        assert_eq!(registry.up_for(A, at(21)), Some(seconds(1)), "from the beginning again");
+        registry.closed(A, 1);
+        registry.refused(A, at(21));
+        assert_eq!(registry.away_for(A, at(22)), Some(seconds(2)), "since it was heard");
     }
 
     #[test]
     fn the_server_in_this_process_is_always_up_and_listed_once() {
         let now = Instant::now();
-        let mut registry = Registry::new(Some(OWN));
+        let mut registry = Registry::new(Some(OWN), SILENCE, now);
         assert!(registry.is_up(OWN, now));
         let load = ServerLoad {
             appends: 5,
@@ -182,7 +314,7 @@ mod tests {
     #[test]
     fn a_report_alone_does_not_bring_a_server_up() {
         let now = Instant::now();
-        let mut registry = Registry::new(None);
+        let mut registry = Registry::new(None, SILENCE, now);
         registry.report(A, ServerLoad::default(), now);
         assert!(!registry.is_up(A, now));
     }

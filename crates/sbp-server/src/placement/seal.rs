@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use sbp_messages::{ErrorCode, RangeId};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId};
+use sbp_types::{Epoch, Offset, RangeKey, ServerId};
 
+use super::choose::Candidate;
 use super::effects::{Action, Effects, Order, Outcome};
+use super::next_range::{known_range, next_epoch, next_key, opened_behind, orders};
 use super::records::RangeRecord;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
@@ -91,9 +93,20 @@ pub(crate) fn plan_seal(state: &PlacementState, target: RangeId, on_behalf: Seal
     })
 }
 
+/// Refuses to seal a range that is on one server if the next one could not be opened: appends would have nowhere to go.
+pub(crate) fn check_successor(state: &PlacementState, candidates: &[Candidate], key: RangeKey) -> Result<(), Refusal> {
+    let range = known_range(state, key)?;
+    let sealed = RangeRecord {
+        end_offset: Some(range.start_offset),
+        ..RangeRecord::clone(range)
+    };
+    opened_behind(state, candidates, &sealed, range.start_offset).map(drop)
+}
+
 /// Stores the end of a sealed range and, with `open_next`, opens the next one.
 pub(super) fn finish_seal(
     state: &PlacementState,
+    candidates: &[Candidate],
     key: RangeKey,
     end: Offset,
     open_next: bool,
@@ -105,9 +118,9 @@ pub(super) fn finish_seal(
         ..RangeRecord::clone(range)
     });
     if open_next {
-        let next = successor(state, &sealed, end)?;
+        let next = opened_behind(state, candidates, &sealed, end)?;
         return Ok(Effects {
-            orders: install(state, &next, &[&sealed, &next])?,
+            orders: orders(state, &[Arc::clone(&sealed), Arc::clone(&next)])?,
             changes: vec![Change::PutRange(sealed), Change::PutRange(Arc::clone(&next))],
             outcome: Outcome::Range(next),
         });
@@ -125,15 +138,15 @@ pub(super) fn finish_seal(
 }
 
 /// Opens the range after `key`, which is the last one of its stream and sealed.
-pub(super) fn open_next(state: &PlacementState, key: RangeKey) -> Result<Effects, Refusal> {
+pub(super) fn open_next(state: &PlacementState, candidates: &[Candidate], key: RangeKey) -> Result<Effects, Refusal> {
     let last = known_range(state, key)?;
     let Some(end) = last.end_offset else {
         return Err(before_seal(key));
     };
-    let next = successor(state, last, end)?;
+    let next = opened_behind(state, candidates, last, end)?;
     Ok(Effects {
         changes: vec![Change::PutRange(Arc::clone(&next))],
-        orders: install(state, &next, &[&next])?,
+        orders: orders(state, &[Arc::clone(&next)])?,
         outcome: Outcome::Range(next),
     })
 }
@@ -149,7 +162,11 @@ pub(crate) struct NewRange {
 }
 
 /// Opens the described range after the last one, which must be sealed, or returns it if it exists already.
-pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<Effects, Refusal> {
+pub(super) fn create_range(
+    state: &PlacementState,
+    candidates: &[Candidate],
+    wanted: NewRange,
+) -> Result<Effects, Refusal> {
     let NewRange { key, start, epoch } = wanted;
     let Some(last) = state.last_range(key.stream) else {
         return Err(Refusal::no_stream(key.stream));
@@ -185,64 +202,10 @@ pub(super) fn create_range(state: &PlacementState, wanted: NewRange) -> Result<E
             ),
         ));
     }
-    open_next(state, last.key)
-}
-
-/// The open range that follows a sealed one. It is on the same servers, because these have the state of the writers and
-/// the order of the appends.
-pub(super) fn successor(
-    state: &PlacementState,
-    sealed: &RangeRecord,
-    end: Offset,
-) -> Result<Arc<RangeRecord>, Refusal> {
-    let Some(stream) = state.stream(sealed.key.stream) else {
-        return Err(Refusal::no_stream(sealed.key.stream));
-    };
-    let (Some(key), Some(epoch)) = (next_key(sealed.key), next_epoch(sealed)) else {
-        return Err(Refusal::new(
-            ErrorCode::PD_INTERNAL_SERVER_ERROR,
-            format!("there are no numbers left behind range {}", sealed.key),
-        ));
-    };
-    Ok(Arc::new(RangeRecord {
-        key,
-        epoch,
-        start_offset: end,
-        end_offset: None,
-        end_marks: 0,
-        servers: sealed.servers.clone(),
-        replica_count: stream.settings.replica_count,
-        ack_count: stream.settings.ack_count,
-    }))
-}
-
-/// The orders that tell the servers of `last` about these ranges.
-fn install(state: &PlacementState, last: &RangeRecord, ranges: &[&RangeRecord]) -> Result<Vec<Order>, Refusal> {
-    match state.stream(last.key.stream) {
-        Some(stream) => Ok(Order::install(stream, &last.servers, ranges)),
-        None => Err(Refusal::no_stream(last.key.stream)),
-    }
-}
-
-pub(super) fn known_range(state: &PlacementState, key: RangeKey) -> Result<&Arc<RangeRecord>, Refusal> {
-    if state.stream(key.stream).is_none() {
-        return Err(Refusal::no_stream(key.stream));
-    }
-    state
-        .range(key)
-        .ok_or_else(|| Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("there is no range {key}")))
+    open_next(state, candidates, last.key)
 }
 
 fn before_seal(last: RangeKey) -> Refusal {
     let message = format!("range {last} is open: seal it before the next one is made");
     Refusal::new(ErrorCode::CREATE_RANGE_BEFORE_SEAL, message)
-}
-
-fn next_key(key: RangeKey) -> Option<RangeKey> {
-    let range = RangeIndex(key.range.0.checked_add(1)?);
-    Some(RangeKey { range, ..key })
-}
-
-fn next_epoch(range: &RangeRecord) -> Option<Epoch> {
-    range.epoch.0.checked_add(1).map(Epoch)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sbp_messages::{ErrorCode, Stream};
+use sbp_messages::Stream;
 
 use super::schema::SchemaRecord;
 use crate::refusal::Refusal;
@@ -82,12 +82,20 @@ impl RequestedSettings {
         })
     }
 
-    /// The settings of a stream that has `old` ones, checked as a whole.
+    /// The settings of a stream that has `old` ones, checked as a whole. Where the number of replicas changes and nothing is
+    /// said of acknowledgements, a majority acknowledges: the old number may be too many, or too few to be safe.
     pub(crate) fn merge(self, old: &Settings) -> Result<Settings, Refusal> {
-        let or_old = |new: i8, old: i8| if new == 0 { old } else { new };
-        let settings = Self {
-            replica_count: or_old(self.replica_count, old.replica_count),
-            ack_count: or_old(self.ack_count, old.ack_count),
+        let replica_count = match self.replica_count {
+            0 => old.replica_count,
+            new => new,
+        };
+        let ack_count = match self.ack_count {
+            0 if replica_count == old.replica_count => old.ack_count,
+            new => new,
+        };
+        Self {
+            replica_count,
+            ack_count,
             retention_period_ms: self.retention_period_ms,
             retention_bytes: if self.retention_bytes == 0 {
                 old.retention_bytes.unwrap_or(Stream::UNBOUNDED)
@@ -97,17 +105,7 @@ impl RequestedSettings {
             schema: merge_schema(self.schema, old.schema.as_ref())?,
             properties: self.properties.or_else(|| Some(old.properties.clone())),
         }
-        .resolve()?;
-        if (settings.replica_count, settings.ack_count) != (old.replica_count, old.ack_count) {
-            // Refused, because an accepted number of copies would promise what this server does not do.
-            let message = format!(
-                "a stream that has {} replicas and {} acknowledgements keeps them in this version of the server: create \
-                 another stream",
-                old.replica_count, old.ack_count
-            );
-            return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message));
-        }
-        Ok(settings)
+        .resolve()
     }
 }
 

@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use sbp_messages::ErrorCode;
-use sbp_replication::{Holder, NoSuccessor, Rules, choose_next};
 use sbp_types::{Position, RangeKey, ServerId};
 
-use super::choose::{Candidate, choose};
-use super::effects::{Effects, Order, Outcome};
+use super::choose::Candidate;
+use super::effects::{Effects, Outcome};
+use super::next_range::{Holders, known_range, next_servers, orders, successor};
 use super::records::RangeRecord;
-use super::seal::{known_range, successor};
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
@@ -20,8 +18,8 @@ pub(crate) struct SharedEnd {
     pub(crate) end: Position,
     /// The servers that have everything up to the end.
     pub(crate) complete: Vec<ServerId>,
-    /// Whether these know the writers at the end.
-    pub(crate) knows_writers: bool,
+    /// The servers that know the writers at the end of what they have.
+    pub(crate) knowing: Vec<ServerId>,
     /// Whether the next range is opened.
     pub(crate) open_next: bool,
 }
@@ -47,7 +45,12 @@ pub(super) fn finish_shared_seal(
     let mut outcome = Outcome::Range(Arc::clone(&ended));
     if sealed.open_next {
         let next = successor(state, &ended, sealed.end.offset)?;
-        let servers = next_servers(state, candidates, sealed, &next)?;
+        let holders = Holders {
+            key: sealed.key,
+            complete: &sealed.complete,
+            knowing: &sealed.knowing,
+        };
+        let servers = next_servers(state, candidates, &holders, &next)?;
         let next = Arc::new(RangeRecord {
             servers,
             ..RangeRecord::clone(&next)
@@ -61,64 +64,4 @@ pub(super) fn finish_shared_seal(
         orders: orders(state, &told)?,
         outcome,
     })
-}
-
-/// The servers of the next range, the primary first.
-pub(super) fn next_servers(
-    state: &PlacementState,
-    candidates: &[Candidate],
-    sealed: &SharedEnd,
-    next: &RangeRecord,
-) -> Result<Vec<ServerId>, Refusal> {
-    let ranked = choose(state, candidates, candidates.len(), 1).unwrap_or_default();
-    let has_all = |server: &ServerId| sealed.complete.contains(server);
-    // Those that have the records come first: readers find all of the stream there.
-    let (complete, others): (Vec<ServerId>, Vec<ServerId>) = ranked.into_iter().partition(has_all);
-    let holder = |server: ServerId| Holder {
-        server,
-        is_complete: has_all(&server),
-        knows_writers: has_all(&server) && sealed.knows_writers,
-    };
-    let alive: Vec<_> = complete.into_iter().chain(others).map(holder).collect();
-    let count = |count: i8| usize::try_from(count).unwrap_or(0);
-    let (replicas, acks) = (count(next.replica_count), count(next.ack_count));
-    match choose_next(&alive, replicas, acks, Rules::default()) {
-        Ok(servers) => Ok(servers.into_vec()),
-        Err(NoSuccessor::NobodyKnows) => Err(Refusal::new(
-            ErrorCode::PD_NO_AVAILABLE_RS,
-            format!(
-                "none of the servers that have everything of range {} can be reached; the next range is opened when one is back",
-                sealed.key
-            ),
-        )),
-        Err(NoSuccessor::TooFew) => Err(Refusal::new(
-            ErrorCode::PD_NO_AVAILABLE_RS,
-            format!(
-                "{} range servers are up, and {acks} of them have to acknowledge what is appended behind range {}",
-                alive.len(),
-                sealed.key
-            ),
-        )),
-    }
-}
-
-/// The orders that tell the servers of these ranges about them, the primary of the last one last: by then the others know
-/// it.
-pub(super) fn orders(state: &PlacementState, ranges: &[Arc<RangeRecord>]) -> Result<Vec<Order>, Refusal> {
-    let Some(last) = ranges.last() else {
-        return Ok(Vec::new());
-    };
-    let Some(stream) = state.stream(last.key.stream) else {
-        return Err(Refusal::no_stream(last.key.stream));
-    };
-    let mut servers: Vec<ServerId> = ranges.iter().flat_map(|range| range.servers.iter().copied()).collect();
-    servers.sort_unstable();
-    servers.dedup();
-    servers.sort_by_key(|server| last.servers.first() == Some(server));
-    let of_server = |server: ServerId| {
-        let held = ranges.iter().filter(|range| range.servers.contains(&server));
-        let held: Vec<&RangeRecord> = held.map(|range| &**range).collect();
-        Order::install(stream, &[server], &held)
-    };
-    Ok(servers.into_iter().flat_map(of_server).collect())
 }

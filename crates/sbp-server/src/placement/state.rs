@@ -46,6 +46,8 @@ pub(crate) struct PlacementState {
     servers: BTreeMap<ServerId, Arc<ServerRecord>>,
     /// The open ranges, by the server that takes their appends.
     open_ranges: HashMap<ServerId, OpenRanges>,
+    /// The open ranges that are on several servers, or whose streams are to have several replicas.
+    shared: BTreeSet<RangeKey>,
 }
 
 /// How many open ranges send their appends to a server.
@@ -68,6 +70,7 @@ impl Default for PlacementState {
             tombstones: BTreeSet::new(),
             servers: BTreeMap::new(),
             open_ranges: HashMap::new(),
+            shared: BTreeSet::new(),
         }
     }
 }
@@ -85,6 +88,9 @@ impl PlacementState {
                 if let Some(name) = &record.name {
                     self.names.insert(Arc::clone(name), record.id);
                 }
+                if let Some(last) = self.last_range(record.id).map(|last| last.key) {
+                    self.note_shared(last);
+                }
             }
             Change::PutRange(record) => {
                 self.uncount(record.key);
@@ -93,11 +99,14 @@ impl PlacementState {
                     open.all += 1;
                     open.lacking += usize::from(record.lacks_replicas());
                 }
-                self.ranges.insert(record.key, record);
+                let key = record.key;
+                self.ranges.insert(key, record);
+                self.note_shared(key);
             }
             Change::RemoveRange(key) => {
                 self.uncount(key);
                 self.ranges.remove(&key);
+                self.shared.remove(&key);
             }
             Change::NextStreamId(next) => self.next_stream_id = self.next_stream_id.max(next),
             Change::PutTombstone(stream) => {
@@ -107,6 +116,7 @@ impl PlacementState {
                 for key in keys {
                     self.uncount(key);
                     self.ranges.remove(&key);
+                    self.shared.remove(&key);
                 }
                 self.tombstones.insert(stream);
             }
@@ -128,6 +138,25 @@ impl PlacementState {
             open.all = open.all.saturating_sub(1);
             open.lacking = open.lacking.saturating_sub(usize::from(range.lacks_replicas()));
         }
+    }
+
+    /// Notes whether the range is open and shared, or to be.
+    fn note_shared(&mut self, key: RangeKey) {
+        let to_be = |stream: &Arc<StreamRecord>| stream.settings.replica_count > 1;
+        let is_shared = |range: &Arc<RangeRecord>| {
+            let is_open = range.end_offset.is_none();
+            is_open && (range.servers.len() > 1 || self.streams.get(&key.stream).is_some_and(to_be))
+        };
+        if self.ranges.get(&key).is_some_and(is_shared) {
+            self.shared.insert(key);
+        } else {
+            self.shared.remove(&key);
+        }
+    }
+
+    /// The open ranges that are on several servers, or whose streams are to have several replicas.
+    pub(crate) fn shared_ranges(&self) -> impl Iterator<Item = &Arc<RangeRecord>> {
+        self.shared.iter().filter_map(|key| self.ranges.get(key))
     }
 
     /// The id the next stream gets.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sbp_messages::{DescribeStreamsRequest, ErrorCode, RangeCriteria, RangeId};
-use sbp_types::{Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
+use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::apply::{Command, apply};
 use super::choose::Candidate;

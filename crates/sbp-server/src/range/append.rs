@@ -4,7 +4,7 @@ use sbp_messages::ErrorCode;
 use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId};
 
-use super::not_taken::not_taken;
+use super::not_taken::{cut_off, not_taken};
 use super::outcome::{NotStored, Stored};
 use super::stream::{HostedStream, Phase, RangeState};
 use super::writers::{SequenceCheck, Until, Writer, WriterSequence, expected, stand};
@@ -252,6 +252,9 @@ fn writable_range<'a>(
         && let Err(why) = replica.takes_appends()
     {
         return Err(not_taken(name, why, replica.range().primary()));
+    }
+    if range.is_cut_off {
+        return Err(cut_off(name));
     }
     Ok(range)
 }

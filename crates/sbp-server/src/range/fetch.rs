@@ -5,6 +5,7 @@ use sbp_record::MAX_BATCH_LENGTH;
 use sbp_types::{Offset, RangeKey, StreamId, TimestampMs};
 use smallvec::SmallVec;
 
+use super::not_taken::cut_off;
 use super::stream::{HostedStream, Phase, RangeState};
 use super::table::RangeTable;
 use crate::refusal::Refusal;
@@ -190,7 +191,10 @@ pub(crate) fn judge_fetch(
     let end_in_reach = sealed || entry.end.is_some_and(|end| end <= range.confirmed);
     let enough = end_in_reach || limits.min_bytes == 0 || bytes_from(key, entry.offset) >= limits.min_bytes;
     if !enough && !limits.last_call {
-        return Readiness::Wait;
+        return match range.is_cut_off {
+            true => Readiness::Refused(cut_off(key), None),
+            false => Readiness::Wait,
+        };
     }
     if !entry.wants_data() || entry.offset >= range.confirmed || limits.budget == 0 {
         return Readiness::Empty(positions);

@@ -6,6 +6,17 @@ use sbp_types::{RangeKey, ServerId};
 
 use crate::refusal::Refusal;
 
+/// The refusal of an append, or of a fetch that waits, by a server that may be cut off from the others.
+pub(crate) fn cut_off(key: RangeKey) -> Refusal {
+    Refusal::new(
+        ErrorCode::RANGE_NOT_FOUND,
+        format!(
+            "this server has not heard lately from enough of the servers that hold range {key} too: it may be cut off from \
+             them; list the stream's ranges again"
+        ),
+    )
+}
+
 /// The refusal of an append, or of an entry that another server sends, by a copy that does not take it.
 pub(crate) fn not_taken(key: RangeKey, why: NotTaken, primary: Option<ServerId>) -> Refusal {
     let elsewhere = |message| Refusal::new(ErrorCode::RANGE_NOT_FOUND, message);

@@ -29,16 +29,37 @@ impl RangeServer {
             let (described, id) = (facts.clone(), stream);
             held.table.apply(Command::Describe { stream, facts });
             for range in ranges.iter().filter(|range| range.key.stream == id) {
+                let is_new = held.table.range(range.key).is_none();
                 held.install(me, &described, range, &mut released);
+                if is_new {
+                    self.go_on_alone(&mut held, range);
+                }
                 self.end_or_begin(&mut held, range, &mut notifications);
             }
             held.wake(stream, &mut notifications);
             self.judge_parked(&mut held, stream, &mut notifications)
         };
-        for (key, below) in released {
-            self.log.release(key, below);
-        }
+        self.release(released);
         self.post(notifications, queued);
+    }
+
+    /// Has the log forget what is trimmed. The ranges, and the offset below which their records are not kept.
+    fn release(&self, released: Vec<(RangeKey, Offset)>) {
+        if released.is_empty() {
+            return;
+        }
+        for (key, below) in &released {
+            self.log.release(*key, *below);
+        }
+        let mut ranges = self.hub.ranges.lock();
+        for (key, _) in released {
+            let first = self.log.first_position(key);
+            let Some(start) = ranges.table.stream(key.stream).map(|stream| stream.start) else {
+                continue;
+            };
+            ranges.change_copy(key, |replica| replica.trimmed(start, first.unwrap_or(replica.next())));
+        }
+        self.hub.finish(ranges);
     }
 
     /// Seals a range: it takes no more appends, and `done` gets its end when everything it accepted is synced (after a
@@ -116,9 +137,7 @@ impl RangeServer {
             ranges.trim(stream, start, &mut released);
             ranges.wake(stream, &mut notifications);
         }
-        for (key, below) in released {
-            self.log.release(key, below);
-        }
+        self.release(released);
         notifications.send();
     }
 
@@ -195,9 +214,14 @@ impl Ranges {
                 facts: facts.clone(),
                 range: range.opened(me),
             });
+            self.listen_to(set.servers());
             return;
         };
         let raised = start > known.start;
+        if let Some(known) = self.table.range_mut(key) {
+            known.keeps_writers |= range.keeps_writers();
+        }
+        let Some(known) = self.table.range(key) else { return };
         let moved = known.set != *set;
         if let Some(end) = end
             && known.replica.is_none()

@@ -11,7 +11,7 @@ use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::append::AppendDecision;
 use super::command::{Command, Effect};
-use super::copies::{CopyWork, Outboxes, SealWork};
+use super::copies::{CopyWork, Hearing, Outboxes, SealWork};
 use super::elsewhere::Elsewhere;
 use super::job::{AppendJob, LogContext, batch_entry, fence_entry};
 use super::notifications::Notifications;
@@ -49,6 +49,8 @@ pub(crate) struct Ranges {
     pub(super) outboxes: Outboxes,
     /// Seals of shared ranges.
     pub(super) seal_work: SealWork,
+    /// Whom this server has heard, if it holds ranges with others.
+    pub(super) hearing: Option<Hearing>,
     /// Shared ranges of which readers see more, and have not been told.
     pub(super) grown: Vec<RangeKey>,
 }

@@ -13,6 +13,11 @@ pub(crate) struct CopyRecord {
     pub(crate) end_marks: u32,
     /// Where the copy ended when the range was fenced here, if it was.
     pub(crate) fenced_at: Option<Position>,
+    /// The first offset that the range had when it was opened, if a trim has raised it since.
+    pub(crate) opened: Option<Offset>,
+    /// In how many parts the state of the writers came that begins the range; 0: not known here. Kept before a trim has the
+    /// log forget these parts.
+    pub(crate) writers_parts: u32,
 }
 
 /// The servers that hold a range, and how many of them must have an append before it is confirmed.

@@ -35,6 +35,7 @@ pub(crate) struct RangeServer {
     pub(crate) hub: Arc<RangeHub>,
     pub(crate) log: Log<LogContext>,
     clock: Arc<dyn Clock>,
+    began: Instant,
     pub(super) upstream: OnceLock<Arc<dyn Upstream>>,
     /// The most bytes that may wait for the disk before appends are refused.
     max_pending: AtomicU64,
@@ -49,6 +50,7 @@ impl RangeServer {
             hub,
             log,
             clock,
+            began: Instant::now(),
             upstream: OnceLock::new(),
             max_pending: AtomicU64::new(u64::MAX),
             tombstones: Mutex::default(),
@@ -64,6 +66,11 @@ impl RangeServer {
     /// The time now, by this server's clock.
     pub(super) fn now(&self) -> TimestampMs {
         self.clock.now()
+    }
+
+    /// How long this server has been running, by a clock that never goes back.
+    pub(crate) fn running_for(&self) -> Duration {
+        self.began.elapsed()
     }
 
     fn pressure(&self) -> Pressure {

@@ -30,6 +30,11 @@ pub(crate) struct RangeState {
     /// Counts how often promised offsets were taken back. A failure reported late by the log names the generation it
     /// concerns, so that it does not take back offsets promised since.
     pub(crate) generation: u32,
+    /// Whether it is kept beside the log in how many parts the state of the writers came that begins the range: only then
+    /// the log may forget these parts.
+    pub(crate) keeps_writers: bool,
+    /// Whether too few of the servers that hold the range too are heard: this one may be cut off from them.
+    pub(crate) is_cut_off: bool,
     /// What this server may do with its copy, where other servers have copies too. `next` and `confirmed` follow from it.
     pub(crate) replica: Option<Box<Replica>>,
 }
@@ -40,6 +45,20 @@ impl RangeState {
         RangeKey {
             stream,
             range: self.index,
+        }
+    }
+
+    /// What is kept of the copy of a range that other servers hold too, and that begins at `start` now.
+    fn copy_record(&self, start: Offset) -> CopyRecord {
+        let Some(replica) = &self.replica else {
+            return CopyRecord::default();
+        };
+        let opened = replica.range().start;
+        CopyRecord {
+            end_marks: replica.end().map_or(0, |end| end.marks),
+            fenced_at: replica.fenced_at(),
+            opened: (opened < start).then_some(opened),
+            writers_parts: replica.writers_end().map_or(0, |end| end.marks),
         }
     }
 
@@ -183,20 +202,24 @@ impl HostedStream {
             start: range.start.max(self.start),
             end: (range.phase == Phase::Sealed).then_some(range.confirmed),
             set: range.set.clone(),
-            copy: CopyRecord {
-                end_marks: range
-                    .replica
-                    .as_ref()
-                    .and_then(|replica| replica.end())
-                    .map_or(0, |end| end.marks),
-                fenced_at: range.replica.as_ref().and_then(|replica| replica.fenced_at()),
-            },
+            copy: range.copy_record(range.start.max(self.start)),
         }
     }
 
     pub(super) fn range_mut(&mut self, index: RangeIndex) -> Option<&mut RangeState> {
         self.ranges.iter_mut().find(|range| range.index == index)
     }
+}
+
+/// What the log has of a copy when the server starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FoundCopy {
+    /// Everything before it is on the disk.
+    pub(crate) synced: Position,
+    /// Where the first entry stands; `None` if there is none.
+    pub(crate) first: Option<Position>,
+    /// In how many parts the state of the writers came that begins the range; 0 if the log has none of them.
+    pub(crate) writers_parts: u32,
 }
 
 /// A range that a server holds, as servers tell each other of it.
@@ -222,9 +245,10 @@ impl HeldRange {
 
     /// The state of this range before it has any records, when it is opened on the server `me`.
     pub(crate) fn opened(&self, me: Option<ServerId>) -> RangeState {
-        let range = me.and_then(|me| Some((me, self.set.replicated(self.key, self.epoch, self.start)?)));
+        let range = me.and_then(|me| Some((me, self.set.replicated(self.key, self.epoch, self.opened_at())?)));
         let replica = range.map(|(me, range)| {
             let mut replica = Replica::open(me, range, Rules::default());
+            replica.trimmed(self.start, replica.next());
             if let Some(end) = self.end_position() {
                 replica.end_told(end);
             }
@@ -236,19 +260,34 @@ impl HeldRange {
         }
     }
 
-    /// What this server may do with its copy after a start, if others have copies. The log has everything of it up to
-    /// `synced`.
-    pub(crate) fn recovered_replica(&self, me: Option<ServerId>, synced: Position) -> Option<Box<Replica>> {
-        let range = self.set.replicated(self.key, self.epoch, self.start)?;
+    /// What this server may do with its copy after a start, if others have copies.
+    pub(crate) fn recovered_replica(&self, me: Option<ServerId>, found: &FoundCopy) -> Option<Box<Replica>> {
+        let range = self.set.replicated(self.key, self.epoch, self.opened_at())?;
         let beginning = range.beginning();
-        let found = Recovered {
+        let synced = found.synced.max(beginning);
+        let writers_end = Position {
+            marks: found.writers_parts.max(self.copy.writers_parts),
+            ..beginning
+        };
+        let recovered = Recovered {
             fenced_at: self.copy.fenced_at,
             end: self.end_position(),
-            // The log does not say yet in how many parts the state of the writers came.
-            writers_end: beginning.behind_mark().filter(|first| *first <= synced),
+            writers_end: Some(writers_end).filter(|end| *end > beginning),
             ..Recovered::up_to(synced, &range)
         };
-        Some(Box::new(Replica::recover(me?, range, found, Rules::default())))
+        let mut replica = Replica::recover(me?, range, recovered, Rules::default());
+        replica.trimmed(self.start, found.first.unwrap_or(synced));
+        Some(Box::new(replica))
+    }
+
+    /// Whether it is kept here in how many parts the state of the writers came that begins the range, if it begins with any.
+    pub(crate) fn keeps_writers(&self) -> bool {
+        self.set.is_alone() || self.key.range == RangeIndex(0) || self.copy.writers_parts > 0
+    }
+
+    /// The first offset that the range had when it was opened.
+    pub(crate) fn opened_at(&self) -> Offset {
+        self.copy.opened.unwrap_or(self.start)
     }
 
     /// The state of this range before it has any records.
@@ -262,6 +301,8 @@ impl HeldRange {
             phase: if self.end.is_some() { Phase::Sealed } else { Phase::Open },
             set: self.set.clone(),
             generation: 0,
+            keeps_writers: self.keeps_writers(),
+            is_cut_off: false,
             replica: None,
         }
     }

@@ -376,6 +376,12 @@ impl RangeTable {
         }
     }
 
+    /// All ranges held, with their streams.
+    pub(super) fn ranges_mut(&mut self) -> impl Iterator<Item = (StreamId, &mut RangeState)> {
+        let streams = self.streams.iter_mut();
+        streams.flat_map(|(id, stream)| stream.ranges.iter_mut().map(|range| (*id, range)))
+    }
+
     pub(super) fn stream_mut(&mut self, id: StreamId) -> Option<&mut HostedStream> {
         self.streams.get_mut(&id)
     }

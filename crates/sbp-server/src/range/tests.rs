@@ -17,6 +17,7 @@ mod listener;
 mod orders;
 mod rig;
 mod writers;
+mod writers_travel;
 
 pub(crate) use listener::Listener;
 
@@ -36,6 +37,8 @@ fn range(index: i32, start: i64, end: i64, phase: Phase) -> RangeState {
         phase,
         set: ReplicaSet::alone(),
         generation: 0,
+        keeps_writers: true,
+        is_cut_off: false,
         replica: None,
     }
 }

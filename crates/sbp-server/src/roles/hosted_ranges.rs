@@ -51,8 +51,12 @@ impl Update {
             return Err(Refusal::other_epoch(told.key, range.epoch, told.epoch));
         }
         range.epoch = told.epoch;
+        range.copy.opened = opened(range, &told);
         range.start = range.start.max(told.start);
-        range.end = range.end.or(told.end);
+        if range.end.is_none() {
+            range.end = told.end;
+            range.copy.end_marks = told.copy.end_marks;
+        }
         if let Some((first, start)) = &mut self.first
             && *first == told.key.range
         {
@@ -174,7 +178,8 @@ impl HostedRanges {
                 // An end that is durable here is final.
                 copy: CopyRecord {
                     end_marks: held.end.map_or(told.copy.end_marks, |_| held.copy.end_marks),
-                    fenced_at: held.copy.fenced_at,
+                    opened: opened(held, told),
+                    ..held.copy
                 },
                 end: held.end.or(told.end),
                 // The set of an open range never changes.
@@ -192,6 +197,12 @@ impl HostedRanges {
         }
         Ok(changes)
     }
+}
+
+/// The first offset that a range with copies had when it was opened, if a trim has raised it since.
+fn opened(held: &HeldRange, told: &HeldRange) -> Option<Offset> {
+    let opened = held.opened_at().min(told.opened_at());
+    (!held.set.is_alone() && opened < held.start.max(told.start)).then_some(opened)
 }
 
 #[cfg(test)]

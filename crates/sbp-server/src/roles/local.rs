@@ -64,6 +64,10 @@ impl RangeServer for LocalRangeServer {
         done(Ok(()));
     }
 
+    fn is_refused(&self, done: Done<bool>) {
+        done(Ok(false));
+    }
+
     fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
         let ends = {
             let ranges = self.ranges.hub.ranges.lock();

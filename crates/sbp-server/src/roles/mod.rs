@@ -25,4 +25,4 @@ pub(crate) use range_role::{AskPlacementDriver, RangeRole};
 pub(crate) use range_store::{Job, RangeStore};
 pub(crate) use registration::{keep_in_touch, until_registered};
 pub(crate) use remote::RemoteServers;
-pub(crate) use wire::{held_range, is_on, located, wire_range};
+pub(crate) use wire::{held_range, is_on, located, voted, wire_range};

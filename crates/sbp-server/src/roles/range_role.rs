@@ -21,7 +21,7 @@ use super::wire::{held_range, located, stream_record};
 use crate::followers::FollowerLinks;
 use crate::peer::{PeerChannel, PeerError};
 use crate::placement::ServerRecord;
-use crate::range::{HeldRange, RangeServer, Upstream};
+use crate::range::{HeldRange, RangeServer, Upstream, WantedSeal};
 use crate::refusal::{Done, Refusal};
 
 /// How long the placement driver may take to answer.
@@ -337,20 +337,11 @@ impl RangeRole {
         let Ok(ranges) = self.ranges() else { return };
         let wanted = ranges.want_seals();
         drop(ranges);
-        for chunk in wanted.chunks(MAX_ENTRIES) {
-            let request = SealRangesRequest {
-                ranges: chunk
-                    .iter()
-                    .map(|(key, epoch)| RangeId {
-                        stream_id: key.stream,
-                        range_index: Some(key.range),
-                        epoch: Some(*epoch),
-                        end_offset: None,
-                    })
-                    .collect(),
-                kind: SealKind::PLACEMENT_DRIVER,
-                ..Default::default()
-            };
+        let requests: Vec<_> = wanted
+            .into_iter()
+            .flat_map(|(avoid, seals)| seal_requests(&avoid, &seals))
+            .collect();
+        for request in requests {
             let answers: Result<Vec<SealRangesResponse>, PeerError> = self.channel.call(&request, CALL_TIMEOUT).await;
             match answers {
                 Ok(answers) => {
@@ -387,6 +378,23 @@ impl RangeRole {
         }
         Ok(())
     }
+}
+
+/// The requests to seal these ranges, and to open the next ones rather without the servers to `avoid`.
+fn seal_requests(avoid: &[ServerId], seals: &[WantedSeal]) -> Vec<SealRangesRequest> {
+    let range = |seal: &WantedSeal| RangeId {
+        stream_id: seal.key.stream,
+        range_index: Some(seal.key.range),
+        epoch: Some(seal.epoch),
+        end_offset: None,
+    };
+    let request = |chunk: &[WantedSeal]| SealRangesRequest {
+        ranges: chunk.iter().map(range).collect(),
+        kind: SealKind::PLACEMENT_DRIVER,
+        avoid: avoid.to_vec(),
+        ..Default::default()
+    };
+    seals.chunks(MAX_ENTRIES).map(request).collect()
 }
 
 fn unusable(what: impl ToString) -> PeerError {

@@ -167,7 +167,7 @@ impl Worker {
     fn learn(&mut self, stream: StreamId, update: Update) -> Result<Vec<HeldRange>, Refusal> {
         self.hosted_ranges.note_description(stream, &update);
         let changes = self.hosted_ranges.learn(stream, &update);
-        let kept = changes.and_then(|changes| self.commit(changes));
+        let kept = changes.and_then(|changes| self.commit(self.with_copies(changes)));
         let held = self.hosted_ranges.of(stream);
         // Also when the disk does not take it: who may do what goes by the name that the placement driver knows.
         let facts = self.hosted_ranges.description(stream).map(|record| record.facts());
@@ -177,6 +177,18 @@ impl Worker {
             self.ranges.trim(stream, start);
         }
         Ok(held)
+    }
+
+    /// Adds to what is kept of ranges with copies what the log may forget after a trim.
+    fn with_copies(&self, mut changes: Vec<MetadataChange>) -> Vec<MetadataChange> {
+        for change in &mut changes {
+            if let MetadataChange::Hold(held) = change
+                && !held.set.is_alone()
+            {
+                held.copy.writers_parts = held.copy.writers_parts.max(self.ranges.writers_parts(held.key));
+            }
+        }
+        changes
     }
 
     fn seal(&mut self, key: RangeKey, epoch: Option<Epoch>, seen: Option<Offset>, done: Done<HeldRange>) {
@@ -229,7 +241,7 @@ impl Worker {
                 ..held.copy
             };
             let held = HeldRange { copy, ..held.clone() };
-            self.commit(vec![MetadataChange::Hold(held)])?;
+            self.commit(self.with_copies(vec![MetadataChange::Hold(held)]))?;
         }
         self.ranges.fence_is_durable(key, taken)
     }

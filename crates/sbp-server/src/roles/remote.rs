@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,11 @@ use sbp_messages::{
     HeartbeatRequest, MAX_ENTRIES, Range, RangeId, ReplicaServer, ReplicaState, SealKind, SealRangesRequest,
     SealRangesResponse, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
-use sbp_replication::Vote;
-use sbp_transport::{ClientTls, Descriptors};
+use sbp_transport::{ClientTls, Descriptors, DialError, dial};
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
-use super::wire::wire_range;
+use super::wire::{fenced_end, wire_range};
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
 use crate::range::{AddressBook, FencedEnd, HeldRange, StreamFacts};
@@ -24,6 +24,8 @@ use crate::refusal::{Done, Refusal};
 
 /// How long a range server may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long dialling a server may take whose connection is gone.
+const KNOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -200,23 +202,7 @@ impl RangeServer for RemoteServer {
                 return Err(incomplete());
             };
             check(&result.status)?;
-            let range = result.range.as_ref().filter(|range| range.end().is_none());
-            let range = range.ok_or_else(incomplete)?;
-            let end = Position {
-                offset: range.next_offset,
-                marks: range.next_marks,
-            };
-            let beginning = Position::start(range.start_offset);
-            Ok(FencedEnd {
-                // Its answer does not say yet in how many parts the state of the writers came.
-                vote: Vote {
-                    end,
-                    whole_to: end,
-                    begins_at: beginning,
-                    writers_end: beginning.behind_mark().filter(|first| *first <= end),
-                },
-                confirmed: Position::start(result.confirmed_offset.unwrap_or(Offset::ZERO)),
-            })
+            fenced_end(result).ok_or_else(incomplete)
         });
     }
 
@@ -305,6 +291,18 @@ impl RangeServer for RemoteServer {
                 }
             }
             Ok(())
+        });
+    }
+
+    fn is_refused(&self, done: Done<bool>) {
+        let address = self.address.clone();
+        self.runtime.spawn(async move {
+            let dialled = dial(&address, KNOCK_TIMEOUT).await;
+            let is_refused = matches!(
+                &dialled,
+                Err(DialError::Connect { source, .. }) if source.kind() == ErrorKind::ConnectionRefused
+            );
+            done(Ok(is_refused));
         });
     }
 

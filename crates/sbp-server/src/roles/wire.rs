@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use sbp_messages::{Range, ReplicaServer, ReplicaState, Stream, check_address};
-use sbp_types::{Epoch, Offset, ServerId};
+use sbp_messages::{Range, ReplicaServer, ReplicaState, SealRangesResult, Stream, check_address};
+use sbp_replication::Vote;
+use sbp_types::{Epoch, Offset, Position, ServerId};
 
 use crate::placement::{SchemaRecord, ServerRecord, Settings, StreamRecord};
-use crate::range::{AddressBook, CopyRecord, HeldRange, ReplicaSet};
+use crate::range::{AddressBook, CopyRecord, FencedEnd, HeldRange, ReplicaSet};
 
 /// The record of a range in a message.
 pub(crate) fn held_range(range: &Range) -> HeldRange {
@@ -21,7 +22,8 @@ pub(crate) fn held_range(range: &Range) -> HeldRange {
         set: replica_set(range),
         copy: CopyRecord {
             end_marks: range.end_marks,
-            fenced_at: None,
+            opened: range.opened_offset.filter(|opened| *opened < range.start_offset),
+            ..CopyRecord::default()
         },
     }
 }
@@ -92,8 +94,63 @@ pub(crate) fn wire_range(
         epoch: Some(held.epoch),
         ack_count: acks,
         end_marks: held.copy.end_marks,
+        opened_offset: held.copy.opened,
         ..Range::default()
     }
+}
+
+/// Where a range began when it was opened.
+fn beginning(range: &Range) -> Position {
+    Position::start(range.opened_offset.unwrap_or(range.start_offset))
+}
+
+/// What a fenced server answers of its copy of a range.
+pub(crate) fn voted(FencedEnd { vote, confirmed }: FencedEnd, range: Range) -> SealRangesResult {
+    let begins_at = Some(vote.begins_at).filter(|place| *place != beginning(&range));
+    let whole_to = Some(vote.whole_to).filter(|place| *place != vote.end);
+    SealRangesResult {
+        stream_id: range.stream_id,
+        range: Some(Range {
+            end_offset: None,
+            end_marks: 0,
+            next_offset: vote.end.offset,
+            next_marks: vote.end.marks,
+            ..range
+        }),
+        confirmed_offset: Some(confirmed.offset),
+        writers_parts: vote.writers_end.map_or(0, |end| end.marks),
+        begins_offset: begins_at.map(|place| place.offset),
+        begins_marks: begins_at.map_or(0, |place| place.marks),
+        whole_offset: whole_to.map(|place| place.offset),
+        whole_marks: whole_to.map_or(0, |place| place.marks),
+        ..SealRangesResult::default()
+    }
+}
+
+/// What [`voted`] said; `None` if it is no answer of a fenced server.
+pub(crate) fn fenced_end(result: &SealRangesResult) -> Option<FencedEnd> {
+    let range = result.range.as_ref().filter(|range| range.end().is_none())?;
+    let place = |offset: Option<Offset>, marks| offset.map(|offset| Position { offset, marks });
+    let (beginning, end) = (
+        beginning(range),
+        Position {
+            offset: range.next_offset,
+            marks: range.next_marks,
+        },
+    );
+    let writers_end = Position {
+        marks: result.writers_parts,
+        ..beginning
+    };
+    Some(FencedEnd {
+        vote: Vote {
+            end,
+            whole_to: place(result.whole_offset, result.whole_marks).unwrap_or(end),
+            begins_at: place(result.begins_offset, result.begins_marks).unwrap_or(beginning),
+            writers_end: Some(writers_end).filter(|end| *end > beginning),
+        },
+        confirmed: Position::start(result.confirmed_offset.unwrap_or(Offset::ZERO)),
+    })
 }
 
 /// Whether a range is on a server.
@@ -172,6 +229,65 @@ mod tests {
         assert_eq!(held_range(&range).set.servers(), [1, 2].map(ServerId));
         range.servers[0].range_server.as_mut().unwrap().advertise_addr = "0.0.0.0:1".to_owned();
         assert_eq!(located(&range).count(), 1, "an address that nobody has is not kept");
+    }
+
+    #[test]
+    fn a_vote_arrives_as_it_was_given() {
+        let at = |offset, marks| Position {
+            offset: Offset(offset),
+            marks,
+        };
+        let trimmed = HeldRange {
+            start: Offset(9),
+            copy: CopyRecord {
+                opened: Some(Offset(5)),
+                ..CopyRecord::default()
+            },
+            ..held(&[1, 2, 3])
+        };
+        let whole = Vote {
+            end: at(12, 1),
+            whole_to: at(12, 1),
+            begins_at: at(5, 0),
+            writers_end: None,
+        };
+        let votes = [
+            whole,
+            Vote {
+                writers_end: Some(at(5, 2)),
+                ..whole
+            },
+            Vote {
+                whole_to: at(10, 3),
+                begins_at: at(9, 1),
+                ..whole
+            },
+        ];
+        for vote in votes {
+            let told = FencedEnd {
+                vote,
+                confirmed: at(11, 0),
+            };
+            let range = wire_range(&trimmed, Offset(9), me(), &AddressBook::default());
+            assert_eq!(fenced_end(&voted(told, range)), Some(told));
+        }
+        assert_eq!(fenced_end(&SealRangesResult::default()), None);
+    }
+
+    #[test]
+    fn where_a_range_began_and_ends_is_told_with_its_marks() {
+        let ended = HeldRange {
+            start: Offset(9),
+            end: Some(Offset(9)),
+            copy: CopyRecord {
+                end_marks: 2,
+                opened: Some(Offset(5)),
+                ..CopyRecord::default()
+            },
+            ..held(&[1, 2, 3])
+        };
+        let range = wire_range(&ended, Offset(9), me(), &AddressBook::default());
+        assert_eq!(held_range(&range), ended);
     }
 
     #[test]

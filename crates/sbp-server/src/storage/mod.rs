@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use sbp_log::{Clock, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
+use sbp_log::{Clock, EntryKind, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
 use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
+use crate::config::ClusterTimes;
 use crate::disk_watch::DiskWatch;
 use crate::error::StartError;
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
 use crate::placement::{Change, DriverParts, PlacementDriver, PlacementState, RangeServers, identify_streams};
-use crate::range::{HeldRange, Phase, RangeHub, RangeServer, RangeState};
+use crate::range::{FoundCopy, HeldRange, LogContext, Phase, RangeHub, RangeServer, RangeState};
 use crate::roles::{HostedRanges, LocalAndOthers, LocalRangeServer, SharedStore};
 use crate::stats::{Counters, seconds_since};
 use crate::sync_watch::SyncWatch;
@@ -53,6 +54,7 @@ pub(crate) struct StorageParts {
     pub(crate) counters: Arc<Counters>,
     /// Watches `files`.
     pub(crate) disk: Arc<DiskWatch>,
+    pub(crate) times: ClusterTimes,
 }
 
 /// Recovers a directory for both roles; `others` are the range servers in other processes. After an error nothing was
@@ -215,6 +217,7 @@ fn start_placement(
         store: Box::new(SharedStore { store, local }),
         clock: Arc::clone(&parts.clock),
         health: Arc::clone(&parts.health),
+        times: parts.times,
     };
     PlacementDriver::start(parts).map_err(StartError::io("start the metadata thread"))
 }
@@ -236,6 +239,7 @@ impl Opened {
             health,
             counters,
             disk,
+            ..
         } = parts;
         let directory = config.directory.clone();
         let hub = RangeHub::new(Arc::clone(health), Arc::clone(counters));
@@ -262,10 +266,12 @@ impl Opened {
             .collect();
         for held in &held {
             let facts = state.stream(held.key.stream).map(|stream| stream.facts());
+            let end = ends.get(&held.key);
+            let found = (!held.set.is_alone()).then(|| found_copy(&log, held, end));
             let range = recovered_range(
                 log.server_id(),
-                held,
-                ends.get(&held.key),
+                (held, found.as_ref()),
+                end,
                 recovered.damage.unlisted_ranges,
             );
             hub.open(held.key.stream, facts.unwrap_or_default(), range);
@@ -274,7 +280,13 @@ impl Opened {
             {
                 log.end_range(held.key, end);
             }
-            log.release(held.key, held.start);
+            let synced = found.filter(|_| held.end.is_none()).map(|found| found.synced.offset);
+            let kept = if held.keeps_writers() || held.end.is_some() {
+                held.start
+            } else {
+                held.opened_at()
+            };
+            log.release(held.key, synced.unwrap_or(held.start).min(kept));
         }
         // The log remembers only in its checkpoint what was released, so this is repeated at each start.
         for key in unneeded {
@@ -394,10 +406,41 @@ pub(crate) fn check_together(
     Ok(trimmed)
 }
 
+/// What the log has of a range that other servers hold too.
+fn found_copy(log: &Log<LogContext>, held: &HeldRange, end: Option<&RangeEnd>) -> FoundCopy {
+    let beginning = Position::start(held.opened_at());
+    let synced = end.map_or(beginning, |end| Position {
+        offset: end.next_offset,
+        marks: end.next_marks,
+    });
+    let is_complete = held.end_position().is_some_and(|end| synced >= end);
+    let first = if held.keeps_writers() || is_complete {
+        None
+    } else {
+        // What cannot be read is not known.
+        log.entries(held.key, beginning, 0)
+            .unwrap_or_default()
+            .into_iter()
+            .next()
+    };
+    let writers_parts = match first
+        .filter(|first| first.position == beginning)
+        .map(|first| first.head.kind)
+    {
+        Some(EntryKind::Writers { parts, .. }) => parts.into(),
+        _ => 0,
+    };
+    FoundCopy {
+        synced,
+        first: log.first_position(held.key),
+        writers_parts,
+    }
+}
+
 /// The state of a range after a start.
 fn recovered_range(
     me: Option<ServerId>,
-    held: &HeldRange,
+    (held, found): (&HeldRange, Option<&FoundCopy>),
     end: Option<&RangeEnd>,
     unlisted_damage: bool,
 ) -> RangeState {
@@ -411,11 +454,7 @@ fn recovered_range(
         Phase::Open if !proven => Phase::EndDamaged,
         phase => phase,
     };
-    let synced = end.map_or(Position::start(held.start), |end| Position {
-        offset: end.next_offset,
-        marks: end.next_marks,
-    });
-    let replica = held.recovered_replica(me, synced);
+    let replica = found.and_then(|found| held.recovered_replica(me, found));
     // What is confirmed of a range that others hold too is told by its primary.
     let confirmed = replica
         .as_ref()

@@ -52,6 +52,7 @@ fn parts(disk: &SimFileSystem) -> StorageParts {
         health: Arc::default(),
         counters: Arc::default(),
         disk: DiskWatch::new(Duration::from_secs(5)),
+        times: Default::default(),
     }
 }
 

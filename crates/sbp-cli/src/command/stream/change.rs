@@ -22,6 +22,8 @@ pub(super) fn update(asked: UpdateStream, terminal: &mut Terminal) -> Result<(),
         // Always taken, so what stays must be said.
         retention_period_ms: asked.retention.unwrap_or(now.retention_period_ms),
         retention_bytes: asked.retention_bytes.unwrap_or(0),
+        replica_nums: asked.replicas.unwrap_or(0),
+        ack_count: asked.acks.unwrap_or(0),
         properties: (asked.no_properties || !properties.is_empty()).then_some(properties),
         ..Description::default()
     };

@@ -28,6 +28,11 @@ pub(super) fn or_absent<T: Arbitrary + Default + Clone + std::fmt::Debug + 'stat
     prop_oneof![Just(T::default()), any::<T>()].boxed()
 }
 
+/// An offset, or none; -1 says that there is none.
+pub(super) fn said_offset() -> impl Strategy<Value = Option<Offset>> {
+    option::of(any::<i64>().prop_map(|offset| Offset(if offset == -1 { -2 } else { offset })))
+}
+
 /// A place, or none; an offset of -1 says that there is none.
 fn position() -> impl Strategy<Value = Option<Position>> {
     option::of((any::<i64>(), or_absent()).prop_map(|(offset, marks)| Position {
@@ -69,9 +74,16 @@ pub(super) fn range() -> impl Strategy<Value = Range> {
         state: ReplicaState(state),
     });
     let offsets = (any::<i64>(), any::<i64>(), any::<i64>());
-    let counts = (any::<i8>(), any::<i8>(), or_absent(), or_absent());
+    let counts = (any::<i8>(), any::<i8>(), or_absent(), or_absent(), said_offset());
     (any::<i64>(), any::<i32>(), offsets, some(replica), any::<i64>(), counts).prop_map(
-        |(stream, index, (start, end, next), servers, epoch, (replica_count, ack_count, end_marks, next_marks))| {
+        |(
+            stream,
+            index,
+            (start, end, next),
+            servers,
+            epoch,
+            (replica_count, ack_count, end_marks, next_marks, opened_offset),
+        )| {
             Range {
                 stream_id: StreamId(stream),
                 range_index: RangeIndex(index),
@@ -84,6 +96,7 @@ pub(super) fn range() -> impl Strategy<Value = Range> {
                 ack_count: optional(ack_count, -1),
                 end_marks,
                 next_marks,
+                opened_offset,
             }
         },
     )

@@ -37,6 +37,7 @@ pub(crate) fn range(n: &mut Count) -> Range {
         ack_count: n.extension(None, |n| Some(n.byte())),
         end_marks: n.extension(0, Count::marks),
         next_marks: n.extension(0, Count::marks),
+        opened_offset: n.extension(None, |n| Some(Offset(n.long()))),
     }
 }
 
@@ -70,6 +71,11 @@ fn seal_result(n: &mut Count) -> SealRangesResult {
         range: Some(range(n)),
         status: n.status(),
         confirmed_offset: n.extension(None, |n| Some(Offset(n.long()))),
+        writers_parts: n.extension(0, Count::marks),
+        begins_offset: n.extension(None, |n| Some(Offset(n.long()))),
+        begins_marks: n.extension(0, Count::marks),
+        whole_offset: n.extension(None, |n| Some(Offset(n.long()))),
+        whole_marks: n.extension(0, Count::marks),
     }
 }
 

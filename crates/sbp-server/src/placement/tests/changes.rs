@@ -180,7 +180,7 @@ fn an_update_is_judged_by_the_settings_that_result() {
                 replica_count: 3,
                 ..Default::default()
             },
-            ErrorCode::UNSUPPORTED_OPERATION,
+            ErrorCode::PD_NO_AVAILABLE_RS,
         ),
         (
             RequestedSettings {

@@ -1,6 +1,9 @@
 //! Streams with several replicas: which servers a range is opened on, and who is told.
 
 use super::super::effects::{Action, Effects, Order};
+use super::super::seal::check_successor;
+use super::super::shared_end::SharedEnd;
+use super::super::update::range_with_other_numbers;
 use super::*;
 use crate::range::ReplicaSet;
 
@@ -191,6 +194,147 @@ fn every_server_of_the_set_hears_of_changes_trims_ends_and_the_deletion() {
         end: Offset(9),
         open_next: true,
     };
-    assert_eq!(told(sealed), [1, 2, 3]);
+    assert_eq!(told(sealed), [2, 3, 1], "the primary of the next range last");
     assert_eq!(told(Command::DeleteStream(stream)), [1, 2, 3]);
+}
+
+#[test]
+fn the_next_primary_has_everything_and_knows_the_writers() {
+    let mut state = PlacementState::default();
+    let up = candidates(&[1, 2, 3], &[]);
+    let (range, _) = open(&mut state, &up, wanted(3, 2));
+    let sealed = |complete: &[i32], knowing: &[i32]| {
+        let ids = |ids: &[i32]| ids.iter().copied().map(ServerId).collect();
+        let end = Command::FinishSharedSeal(SharedEnd {
+            key: range.key,
+            end: Position::start(Offset(9)),
+            complete: ids(complete),
+            knowing: ids(knowing),
+            open_next: true,
+        });
+        apply(&state, &up, end, NOW)
+    };
+    let primary = |effects: Effects| match effects.outcome {
+        Outcome::Range(next) => next.servers[0].0,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(primary(sealed(&[1, 2, 3], &[3]).unwrap()), 3);
+    assert_eq!(primary(sealed(&[2, 3], &[1, 2]).unwrap()), 2);
+    for knowing in [&[][..], &[1]] {
+        let refusal = sealed(&[2, 3], knowing).unwrap_err();
+        assert_eq!(refusal.code, ErrorCode::PD_NO_AVAILABLE_RS, "{knowing:?}");
+    }
+}
+
+#[test]
+fn a_trim_changes_where_a_range_begins_and_not_where_it_began() {
+    let mut state = PlacementState::default();
+    let (range, _) = open(&mut state, &candidates(&[1, 2, 3], &[]), wanted(3, 2));
+    let trim = Command::TrimStream {
+        stream: range.key.stream,
+        start: Offset(4),
+        end: Some(Offset(9)),
+    };
+    for change in apply(&state, &[], trim, NOW).unwrap().changes {
+        state.install(change);
+    }
+    let trimmed = state.range(range.key).unwrap();
+    assert_eq!((trimmed.start_offset, trimmed.opened_offset), (Offset(4), Offset(0)));
+    assert_eq!(trimmed.held().opened_at(), Offset(0));
+}
+
+fn numbers(replica_count: i8, ack_count: i8) -> Command {
+    Command::UpdateStream(StreamUpdate {
+        id: StreamId(1),
+        settings: RequestedSettings {
+            replica_count,
+            ack_count,
+            ..RequestedSettings::default()
+        },
+        ..StreamUpdate::default()
+    })
+}
+
+/// Applies and installs; the outcome, and who is told.
+fn run_with(state: &mut PlacementState, up: &[Candidate], command: Command) -> Result<(Outcome, Vec<i32>), Refusal> {
+    let effects = apply(state, up, command, NOW)?;
+    for change in effects.changes {
+        state.install(change);
+    }
+    Ok((effects.outcome, servers(&effects.orders)))
+}
+
+#[test]
+fn other_numbers_of_replicas_are_those_of_the_next_range() {
+    let up = candidates(&[1, 2, 3, 4], &[]);
+    let mut state = PlacementState::default();
+    let (alone, _) = open(&mut state, &up, wanted(1, 0));
+    assert_eq!(range_with_other_numbers(&state, StreamId(1)), None);
+    run_with(&mut state, &up, numbers(3, 0)).unwrap();
+    let settings = &state.stream(StreamId(1)).unwrap().settings;
+    assert_eq!((settings.replica_count, settings.ack_count), (3, 2), "a majority");
+    let target = range_with_other_numbers(&state, StreamId(1)).unwrap();
+    assert_eq!(
+        (target.range_index, target.epoch),
+        (Some(alone.key.range), Some(alone.epoch))
+    );
+    let sealed = Command::FinishSeal {
+        key: alone.key,
+        end: Offset(7),
+        open_next: true,
+    };
+    let (outcome, told) = run_with(&mut state, &up, sealed).unwrap();
+    let Outcome::Range(next) = outcome else { panic!() };
+    assert_eq!(next.servers, [1, 2, 3].map(ServerId), "it begins where the records are");
+    assert_eq!(
+        (next.replica_count, next.ack_count, next.start_offset),
+        (3, 2, Offset(7))
+    );
+    assert_eq!(told, [2, 3, 1], "the primary last");
+    assert_eq!(range_with_other_numbers(&state, StreamId(1)), None);
+    // The numbers are given one by one, too.
+    run_with(&mut state, &up, numbers(0, 3)).unwrap();
+    assert!(range_with_other_numbers(&state, StreamId(1)).is_some());
+    run_with(&mut state, &up, numbers(0, 2)).unwrap();
+    assert_eq!(range_with_other_numbers(&state, StreamId(1)), None, "as it is");
+    run_with(&mut state, &up, numbers(1, 0)).unwrap();
+    assert_eq!(state.stream(StreamId(1)).unwrap().settings.ack_count, 1);
+}
+
+#[test]
+fn other_numbers_that_the_servers_cannot_do_are_refused_before_anything_is_sealed() {
+    let mut state = PlacementState::default();
+    let up = candidates(&[1], &[9]);
+    let (range, _) = open(&mut state, &up, wanted(1, 0));
+    assert_eq!(range.servers, [ServerId(1)]);
+    let few = run_with(&mut state, &up, numbers(3, 2)).unwrap_err();
+    assert_eq!(few.code, ErrorCode::UNSUPPORTED_OPERATION, "{}", few.message);
+    let nobody = run_with(&mut state, &candidates(&[1], &[]), numbers(3, 2)).unwrap_err();
+    assert_eq!(nobody.code, ErrorCode::PD_NO_AVAILABLE_RS);
+    let mut state = PlacementState::default();
+    let (range, _) = open(&mut state, &candidates(&[], &[9]), wanted(1, 0));
+    assert_eq!(range.servers, [ServerId(9)]);
+    let refused = run_with(&mut state, &candidates(&[1, 2], &[9]), numbers(2, 2)).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::UNSUPPORTED_OPERATION);
+    assert!(
+        refused.message.contains("is on range server 9, which keeps no copies"),
+        "{}",
+        refused.message
+    );
+}
+
+#[test]
+fn a_range_is_not_sealed_when_the_next_one_could_not_be_opened() {
+    let mut state = PlacementState::default();
+    let up = candidates(&[1, 2], &[]);
+    let (range, _) = open(&mut state, &up, wanted(1, 0));
+    run_with(&mut state, &up, numbers(2, 2)).unwrap();
+    let check = |up: &[Candidate]| check_successor(&state, up, range.key).map_err(|refusal| refusal.code);
+    assert_eq!(check(&up), Ok(()));
+    assert_eq!(check(&candidates(&[1], &[])), Err(ErrorCode::PD_NO_AVAILABLE_RS));
+    assert_eq!(
+        check(&candidates(&[2], &[])),
+        Err(ErrorCode::PD_NO_AVAILABLE_RS),
+        "the records are on 1"
+    );
 }

@@ -9,6 +9,7 @@ mod shared_seal;
 #[cfg(test)]
 mod tests;
 mod tombstones;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,21 +18,25 @@ use std::time::{Duration, Instant};
 
 use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
-use sbp_messages::ErrorCode;
+use sbp_messages::{ErrorCode, RangeId};
 use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
-use smallvec::SmallVec;
 
 use self::shared_seal::SharedSeal;
+use self::watch::Timer;
 use super::apply::{Command, apply};
+use super::choose::Candidate;
 use super::effects::{Effects, Order, Outcome};
 use super::operations::{OperationId, Operations};
 use super::range_servers::{AbandonedEnd, RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::{MetadataJob, Task};
-use super::seal::{SealFor, SealPlan, plan_seal};
+use super::seal::{SealFor, SealPlan, check_successor, plan_seal};
 use super::state::{Change, PlacementState};
 use super::store::{CommitError, PlacementStore};
 use super::trim::{TrimPlan, plan_trim};
+use super::update::range_with_other_numbers;
+use super::upkeep::Upkeep;
+use crate::config::ClusterTimes;
 use crate::failure::Health;
 use crate::range::FencedEnd;
 use crate::refusal::{Done, Refusal};
@@ -51,6 +56,7 @@ pub(crate) struct DriverParts {
     pub(crate) always_up: Option<ServerId>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) health: Arc<Health>,
+    pub(crate) times: ClusterTimes,
 }
 
 /// The events that the metadata thread handles.
@@ -61,26 +67,24 @@ pub(super) enum Event {
     Sealed(OperationId, Result<Offset, Refusal>),
     /// A server that holds a range with others has said where its copy ends.
     Voted(OperationId, ServerId, Result<FencedEnd, Refusal>),
-    /// A server has sent what others lacked of a range up to its end.
-    WrittenBack(
-        OperationId,
-        ServerId,
-        SmallVec<[ServerId; 3]>,
-        Position,
-        Result<(), Refusal>,
-    ),
+    /// The first server has sent the second one what that lacked of a range up to its end.
+    WrittenBack(OperationId, ServerId, ServerId, Position, Result<(), Refusal>),
     /// A range server has told the confirmed end of a range that is to be trimmed.
     End(OperationId, Result<Offset, Refusal>),
     /// A range server has carried out an order about a stream, or refused it.
     Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
     /// A range server has sent a HEARTBEAT: orders that did not reach it are sent again.
     Settle(ServerId),
-    /// A range server is gone.
-    Lost,
-    /// The seal of a range whose primary is gone has ended, well or not.
-    LostSealed(RangeKey),
-    /// It is time to decide a seal that waited for further votes.
-    Timer(OperationId),
+    /// The last connection of a range server is gone.
+    Lost(ServerId),
+    /// A range server without connections was dialled: whether that was refused.
+    Knocked(ServerId, Result<bool, Refusal>),
+    /// A server may have been silent for too long.
+    Look,
+    /// The seal of a range that nobody asked for has ended, well or not.
+    UpkeepEnded(RangeKey),
+    /// Something is due.
+    Timer(Timer),
     /// It is time to check which tombstones can be removed.
     Sweep,
     /// The server is shutting down.
@@ -147,10 +151,11 @@ pub(super) struct Worker {
     /// Streams about which a range server could not be given an order, by server.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     last_sweep: Instant,
-    /// When seals are decided that wait for further votes.
-    timers: Vec<(Instant, OperationId)>,
-    /// Ranges that are being sealed because their primary is gone.
-    lost: BTreeSet<RangeKey>,
+    /// What is due when.
+    timers: Vec<(Instant, Timer)>,
+    /// When the next server may have been silent for too long.
+    next_look: Option<Instant>,
+    upkeep: Upkeep,
 }
 
 impl Worker {
@@ -166,6 +171,7 @@ impl Worker {
             range_servers,
             clock,
             health,
+            times,
             always_up: _,
         } = parts;
         Self {
@@ -183,7 +189,8 @@ impl Worker {
             owed: BTreeMap::new(),
             last_sweep: Instant::now(),
             timers: Vec::new(),
-            lost: BTreeSet::new(),
+            next_look: Some(Instant::now()),
+            upkeep: Upkeep::new(times.renew_after),
         }
     }
 
@@ -253,17 +260,17 @@ impl Worker {
             Event::Sealed(id, end) => self.handle_sealed(id, end),
             Event::Voted(id, server, voted) => self.handle_voted(id, server, voted),
             Event::WrittenBack(id, source, to, end, done) => self.handle_written_back(id, source, to, end, done),
-            Event::Timer(id) => self.handle_timer(id),
+            Event::Timer(timer) => self.handle_timer(timer),
             Event::End(id, end) => self.handle_end(id, end),
             Event::Told(id, server, stream, result) => self.handle_told(id, server, stream, result),
             Event::Settle(server) => {
                 self.settle(server);
-                self.seal_lost();
+                self.look();
             }
-            Event::Lost => self.seal_lost(),
-            Event::LostSealed(key) => {
-                self.lost.remove(&key);
-            }
+            Event::Lost(server) => self.knock(server),
+            Event::Knocked(server, is_refused) => self.handle_knocked(server, is_refused),
+            Event::Look => self.look(),
+            Event::UpkeepEnded(key) => self.upkeep_ended(key),
             Event::Sweep => self.sweep(),
             Event::Stop => return true,
         }
@@ -295,29 +302,35 @@ impl Worker {
                 }
                 Ok(TrimPlan::AskEnd(server, key)) => self.ask_end(id, server, key, start),
             },
-            Task::Seal { on_behalf, target } => match plan_seal(&self.state, target, on_behalf) {
-                Err(refusal) => self.operations.finish(id, Err(refusal)),
-                Ok(SealPlan::Done(range)) => self.operations.finish(id, Ok(Outcome::Range(range))),
-                Ok(SealPlan::SealShared(range)) => {
-                    let open_next = on_behalf == SealFor::PlacementDriver;
-                    self.seal_shared(id, &range, target.end_offset, open_next);
+            Task::Seal { on_behalf, target } => self.seal(id, target, on_behalf),
+        }
+    }
+
+    /// Begins to seal a range.
+    fn seal(&mut self, id: OperationId, target: RangeId, on_behalf: SealFor) {
+        let open_next = on_behalf == SealFor::PlacementDriver;
+        match plan_seal(&self.state, target, on_behalf) {
+            Err(refusal) => self.operations.finish(id, Err(refusal)),
+            Ok(SealPlan::Done(range)) => self.operations.finish(id, Ok(Outcome::Range(range))),
+            Ok(SealPlan::SealShared(range)) => self.seal_shared(id, &range, target.end_offset, open_next),
+            Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
+            Ok(SealPlan::Seal { server, key, epoch }) => {
+                if open_next && let Err(refusal) = check_successor(&self.state, &self.candidates(), key) {
+                    return self.operations.finish(id, Err(refusal));
                 }
-                Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
-                Ok(SealPlan::Seal { server, key, epoch }) => {
-                    let waiting = AwaitedStep::Seal {
-                        expected: target.end_offset,
-                        key,
-                        open_next: on_behalf == SealFor::PlacementDriver,
-                        server,
-                    };
-                    self.waiting.insert(id, waiting);
-                    let done = self.promise(move |end| Event::Sealed(id, end));
-                    match self.reach(server) {
-                        Ok(range_server) => range_server.seal(key, epoch, target.end_offset, done),
-                        Err(refusal) => done(Err(refusal)),
-                    }
+                let waiting = AwaitedStep::Seal {
+                    expected: target.end_offset,
+                    key,
+                    open_next,
+                    server,
+                };
+                self.waiting.insert(id, waiting);
+                let done = self.promise(move |end| Event::Sealed(id, end));
+                match self.reach(server) {
+                    Ok(range_server) => range_server.seal(key, epoch, target.end_offset, done),
+                    Err(refusal) => done(Err(refusal)),
                 }
-            },
+            }
         }
     }
 
@@ -410,6 +423,10 @@ impl Worker {
         }
     }
 
+    fn candidates(&self) -> Vec<Candidate> {
+        self.registry.lock().candidates(Instant::now())
+    }
+
     fn decide(&self, command: Command) -> Result<Effects, Refusal> {
         let candidates = match &command {
             Command::CreateStream(..) => {
@@ -417,9 +434,13 @@ impl Worker {
                 if let Some(failure) = self.health.failure() {
                     return Err(Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, failure.to_string()));
                 }
-                self.registry.lock().candidates(Instant::now())
+                self.candidates()
             }
-            Command::FinishSharedSeal(_) => self.registry.lock().candidates(Instant::now()),
+            Command::UpdateStream(_)
+            | Command::FinishSeal { .. }
+            | Command::FinishSharedSeal(_)
+            | Command::OpenNext(_)
+            | Command::CreateRange(_) => self.candidates(),
             _ => Vec::new(),
         };
         apply(&self.state, &candidates, command, self.clock.now())
@@ -481,6 +502,18 @@ impl Worker {
                 (refusal, AbandonedEnd::Unknown)
             }
         })
+    }
+
+    /// An operation is carried out, as far as its own changes go. Other numbers of replicas are those of the next range, which
+    /// is opened before it is answered.
+    fn complete(&mut self, id: Option<OperationId>, outcome: Outcome) {
+        if let (Some(id), Outcome::Stream(stream)) = (id, &outcome)
+            && let Some(target) = range_with_other_numbers(&self.state, stream.id)
+        {
+            self.operations.answer_instead(id, outcome);
+            return self.seal(id, target, SealFor::PlacementDriver);
+        }
+        self.finish(id, Ok(outcome));
     }
 
     fn finish(&mut self, id: Option<OperationId>, result: Result<Outcome, Refusal>) {

@@ -44,7 +44,7 @@ impl Worker {
             Some(id) if missing > 0 => {
                 self.waiting.insert(id, AwaitedStep::Orders { missing, outcome });
             }
-            _ => self.finish(id, Ok(outcome)),
+            _ => self.complete(id, outcome),
         }
     }
 
@@ -93,7 +93,7 @@ impl Worker {
         if *missing == 0
             && let Some(AwaitedStep::Orders { outcome, .. }) = self.waiting.remove(&id)
         {
-            self.operations.finish(id, Ok(outcome));
+            self.complete(Some(id), outcome);
         }
     }
 

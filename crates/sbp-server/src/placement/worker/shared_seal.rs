@@ -1,22 +1,20 @@
 //! Seals of ranges that several servers hold: votes, what is written back, the end and the next servers.
 
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use sbp_messages::{ErrorCode, RangeId};
+use sbp_messages::ErrorCode;
 use sbp_replication::{Quorum, ReplicatedRange, Rules, SealJob, SealStep, Sealed};
-use sbp_types::{Offset, Position, RangeKey, ServerId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId};
 use smallvec::SmallVec;
 
+use super::watch::Timer;
 use super::{AwaitedStep, Event, Worker};
 use crate::placement::apply::Command;
 use crate::placement::operations::OperationId;
 use crate::placement::records::RangeRecord;
-use crate::placement::request::{Outcomes, Request};
-use crate::placement::seal::SealFor;
 use crate::placement::shared_end::SharedEnd;
-use crate::range::{FencedEnd, SWEEP};
+use crate::range::FencedEnd;
 use crate::refusal::Refusal;
 
 /// How long a seal waits for the votes of further servers once there are enough.
@@ -26,21 +24,39 @@ pub(super) const FURTHER_VOTES: Duration = Duration::from_millis(200);
 pub(super) struct SharedSeal {
     key: RangeKey,
     job: SealJob,
+    /// Records before it are trimmed. One job of a stream is under way at a time, so no trim comes while the seal is.
+    trimmed: Offset,
     /// The end that the requester expects, if any.
     expected: Option<Offset>,
     open_next: bool,
-    /// Servers that have not answered.
+    /// Servers whose votes are waited for; none once it is decided.
     asked: SmallVec<[ServerId; 3]>,
+    /// Whether the votes are counted. What comes later changes nothing.
+    is_decided: bool,
     /// When it is decided without the servers that have not voted.
     decide_at: Option<Instant>,
+    /// What is being written back.
+    writing: SmallVec<[Writing; 3]>,
     /// Why servers did not vote, or did not write back.
     refusals: Vec<(ServerId, Refusal)>,
     /// How often the seal began anew.
     rounds: u32,
 }
 
+/// What a server lacks of a range up to its end is being sent to it.
+struct Writing {
+    source: ServerId,
+    to: ServerId,
+    end: Position,
+    /// How often that was ordered.
+    times: u32,
+}
+
 /// A seal begins anew so often before it is given up: the requester asks again.
 const MOST_ROUNDS: u32 = 3;
+
+/// So many calls may pass until a server that can be reached has what is written back to it.
+const MOST_WAITS: u32 = 60;
 
 /// The range as its servers know it; `None` if its numbers cannot be.
 fn replicated(range: &RangeRecord) -> Option<ReplicatedRange> {
@@ -48,10 +64,17 @@ fn replicated(range: &RangeRecord) -> Option<ReplicatedRange> {
     Some(ReplicatedRange {
         key: range.key,
         epoch: range.epoch,
-        start: range.start_offset,
+        start: range.opened_offset,
         servers: range.servers.iter().copied().collect(),
         quorum: Quorum::new(range.servers.len(), acks)?,
     })
+}
+
+/// The seal of a range of which records before `trimmed` are gone.
+fn seal_job(range: &Arc<ReplicatedRange>, trimmed: Offset) -> SealJob {
+    let mut job = SealJob::new(Arc::clone(range), Rules::default());
+    job.trimmed(trimmed);
+    job
 }
 
 impl Worker {
@@ -71,75 +94,19 @@ impl Worker {
         };
         let seal = SharedSeal {
             key: range.key,
-            job: SealJob::new(Arc::new(known), Rules::default()),
+            job: seal_job(&Arc::new(known), range.start_offset),
+            trimmed: range.start_offset,
             expected,
             open_next,
             asked: SmallVec::new(),
+            is_decided: false,
             decide_at: None,
+            writing: SmallVec::new(),
             refusals: Vec::new(),
             rounds: 0,
         };
         self.waiting.insert(id, AwaitedStep::SharedSeal(Box::new(seal)));
         self.ask_for_votes(id);
-    }
-
-    /// How long to wait for an event: until the next seal is to be decided, if one waits.
-    pub(super) fn until_timer(&self) -> Duration {
-        let next = self.timers.iter().map(|(at, _)| *at).min();
-        let left = next.map(|at| at.saturating_duration_since(Instant::now()));
-        left.unwrap_or(SWEEP).min(SWEEP)
-    }
-
-    /// Decides the seals that are due. Returns true when the server shuts down.
-    pub(super) fn fire_timers(&mut self, inbox: &mpsc::Receiver<Event>) -> bool {
-        let now = Instant::now();
-        let due: Vec<_> = self.timers.extract_if(.., |(at, _)| *at <= now).collect();
-        due.into_iter().any(|(_, id)| self.handle_all(Event::Timer(id), inbox))
-    }
-
-    /// Seals the open ranges of several servers whose primary is gone, so that the others go on. What cannot be sealed now is
-    /// tried again when a server reports.
-    pub(super) fn seal_lost(&mut self) {
-        let now = Instant::now();
-        let lost: Vec<ServerId> = {
-            let registry = self.registry.lock();
-            let servers = self.state.servers().map(|server| server.id);
-            let has_ranges = servers.filter(|server| self.state.open_ranges_on(*server) > 0);
-            has_ranges.filter(|server| !registry.is_up(*server, now)).collect()
-        };
-        if lost.is_empty() {
-            return;
-        }
-        let is_lost = |range: &&Arc<RangeRecord>| {
-            let primary = range.appends_go_to().filter(|_| range.servers.len() > 1);
-            primary.is_some_and(|primary| lost.contains(&primary)) && !self.lost.contains(&range.key)
-        };
-        let ranges: Vec<_> = self
-            .state
-            .ranges_after(None)
-            .filter(is_lost)
-            .map(|range| (range.key, range.epoch))
-            .collect();
-        for (key, epoch) in ranges {
-            self.lost.insert(key);
-            let events = self.events.clone();
-            let done = Box::new(move |sealed: Result<Outcomes, Refusal>| {
-                let refusals = sealed.iter().flatten().filter_map(|sealed| sealed.as_ref().err());
-                for refusal in refusals.chain(sealed.as_ref().err()) {
-                    tracing::warn!(range = %key, message = refusal.message, "a range whose primary is gone is not sealed yet");
-                }
-                // The receiver has ended if the server is shutting down.
-                let _stopped = events.send(Event::LostSealed(key));
-            });
-            let target = RangeId {
-                stream_id: key.stream,
-                range_index: Some(key.range),
-                epoch: Some(epoch),
-                end_offset: None,
-            };
-            let request = Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)]);
-            self.operations.admit(done, request.into_tasks());
-        }
     }
 
     fn shared_seal(&mut self, id: OperationId) -> Option<&mut SharedSeal> {
@@ -154,7 +121,19 @@ impl Worker {
         let range = Arc::clone(seal.job.range());
         seal.asked = range.servers.clone();
         seal.refusals.clear();
+        seal.is_decided = false;
         seal.decide_at = None;
+        seal.writing.clear();
+        // A fence that cannot lead to an end only stops the range.
+        let needed = range.quorum.votes(Rules::default());
+        let reachable = range
+            .servers
+            .iter()
+            .filter(|server| self.reach(**server).is_ok())
+            .count();
+        if reachable < needed {
+            return self.give_up_seal(id, &format!("{needed} of them have to, and {reachable} are up"));
+        }
         for server in range.servers.iter().copied() {
             let done = self.promise(move |voted| Event::Voted(id, server, voted));
             match self.reach(server) {
@@ -166,7 +145,9 @@ impl Worker {
 
     /// A fenced server has said where its copy ends, or why it does not.
     pub(super) fn handle_voted(&mut self, id: OperationId, server: ServerId, voted: Result<FencedEnd, Refusal>) {
-        let Some(seal) = self.shared_seal(id) else { return };
+        let Some(seal) = self.shared_seal(id).filter(|seal| !seal.is_decided) else {
+            return;
+        };
         seal.asked.retain(|asked| *asked != server);
         match voted {
             Ok(end) => seal.job.vote(server, end.vote),
@@ -177,13 +158,13 @@ impl Worker {
         } else if seal.job.can_decide() && seal.decide_at.is_none() {
             let at = Instant::now() + FURTHER_VOTES;
             seal.decide_at = Some(at);
-            self.timers.push((at, id));
+            self.timers.push((at, Timer::Seal(id)));
         }
     }
 
     /// It is time to decide a seal without the servers that have not voted.
-    pub(super) fn handle_timer(&mut self, id: OperationId) {
-        let is_due = |seal: &mut SharedSeal| seal.decide_at.is_some_and(|at| at <= Instant::now());
+    pub(super) fn decide_in_time(&mut self, id: OperationId) {
+        let is_due = |seal: &mut SharedSeal| !seal.is_decided && seal.decide_at.is_some_and(|at| at <= Instant::now());
         if self.shared_seal(id).is_some_and(is_due) {
             self.decide_shared(id);
         }
@@ -194,79 +175,117 @@ impl Worker {
         seal.asked.clear();
         seal.decide_at = None;
         if !seal.job.can_decide() {
-            let refusal = seal.too_few();
-            self.waiting.remove(&id);
-            return self.operations.finish(id, Err(refusal));
+            return self.give_up_seal(id, "they did not");
         }
+        seal.is_decided = true;
         seal.job.decide();
         self.step_shared(id);
     }
 
+    /// The seal ends without an end, and may be asked for again. `why` says why too few servers say where their copies end.
+    fn give_up_seal(&mut self, id: OperationId, why: &str) {
+        let Some(AwaitedStep::SharedSeal(seal)) = self.waiting.remove(&id) else {
+            return;
+        };
+        self.operations.finish(id, Err(seal.too_few(why)));
+    }
+
     fn step_shared(&mut self, id: OperationId) {
         let Some(seal) = self.shared_seal(id) else { return };
-        let (key, epoch) = (seal.key, seal.job.range().epoch);
         match seal.job.step() {
             SealStep::Vote => self.ask_for_votes(id),
             SealStep::Again => {
                 seal.rounds += 1;
                 if seal.rounds > MOST_ROUNDS {
-                    let refusal = seal.too_few();
-                    self.waiting.remove(&id);
-                    return self.operations.finish(id, Err(refusal));
+                    return self.give_up_seal(id, "nobody who has everything can be reached");
                 }
-                seal.job = SealJob::new(Arc::clone(seal.job.range()), Rules::default());
+                seal.job = seal_job(seal.job.range(), seal.trimmed);
                 self.ask_for_votes(id);
             }
             SealStep::WriteBack { source, to, end } => {
-                let (away, to): (SmallVec<[ServerId; 3]>, SmallVec<[ServerId; 3]>) =
-                    to.into_iter().partition(|server| self.reach(*server).is_err());
+                let (to, away): (SmallVec<[ServerId; 3]>, SmallVec<[ServerId; 3]>) =
+                    to.into_iter().partition(|server| self.reach(*server).is_ok());
+                let source_is_away = self.reach(source).is_err();
                 let Some(seal) = self.shared_seal(id) else { return };
+                let away: SmallVec<[ServerId; 3]> = away.into_iter().chain(source_is_away.then_some(source)).collect();
                 if !away.is_empty() {
                     away.into_iter().for_each(|server| seal.job.away(server));
                     return self.step_shared(id);
                 }
-                let done = {
-                    let to = to.clone();
-                    self.promise(move |done| Event::WrittenBack(id, source, to, end, done))
-                };
-                match self.reach(source) {
-                    Ok(range_server) => range_server.write_back(key, epoch, &to, end, done),
-                    Err(refusal) => done(Err(refusal)),
+                for server in to {
+                    self.write_back(id, source, server, end);
                 }
             }
             SealStep::Store(sealed) => self.store_shared(id, sealed),
         }
     }
 
-    /// A server has sent what others lacked, or could not.
+    /// Has `source` send to another server what that lacks, unless it does so.
+    fn write_back(&mut self, id: OperationId, source: ServerId, to: ServerId, end: Position) {
+        let Some(seal) = self.shared_seal(id) else { return };
+        let (key, epoch) = (seal.key, seal.job.range().epoch);
+        if seal.writing.iter().any(|writing| writing.to == to) {
+            return;
+        }
+        let times = 1;
+        seal.writing.push(Writing { source, to, end, times });
+        self.order_write_back(id, (key, epoch), source, to, end);
+    }
+
+    fn order_write_back(
+        &mut self,
+        id: OperationId,
+        (key, epoch): (RangeKey, Epoch),
+        source: ServerId,
+        to: ServerId,
+        end: Position,
+    ) {
+        let done = self.promise(move |done| Event::WrittenBack(id, source, to, end, done));
+        match self.reach(source) {
+            Ok(range_server) => range_server.write_back(key, epoch, &[to], end, done),
+            Err(refusal) => done(Err(refusal)),
+        }
+    }
+
+    /// A server has sent another one what that lacked, or could not, or has not within the time of a call.
     pub(super) fn handle_written_back(
         &mut self,
         id: OperationId,
         source: ServerId,
-        to: SmallVec<[ServerId; 3]>,
+        to: ServerId,
         end: Position,
         done: Result<(), Refusal>,
     ) {
+        let (source_is_away, is_away) = (self.reach(source).is_err(), self.reach(to).is_err());
         let Some(seal) = self.shared_seal(id) else { return };
+        // Not so what an earlier round, or another source, was told to do.
+        let is_this = |writing: &Writing| (writing.source, writing.to, writing.end) == (source, to, end);
+        let Some(place) = seal.writing.iter().position(is_this) else {
+            return;
+        };
+        let times = seal.writing[place].times;
+        let range = (seal.key, seal.job.range().epoch);
         match done {
-            Ok(()) => {
-                for server in to {
-                    seal.job.written_back(server);
-                }
-            }
+            Ok(()) => seal.job.written_back(to),
             Err(refusal) => {
-                tracing::warn!(range = %seal.key, %source, %end, message = refusal.message, "what servers lack of a range is not written back");
+                tracing::warn!(range = %seal.key, %source, %to, %end, times, message = refusal.message, "what a server lacks of a range is not written back yet");
+                let takes_long = refusal.code == ErrorCode::PD_NO_AVAILABLE_RS;
                 seal.refusals.push((source, refusal));
-                // Which of them is away is not known: the source if it does not answer, else those that it sends to.
-                if self.reach(source).is_err() {
-                    if let Some(seal) = self.shared_seal(id) {
-                        seal.job.away(source);
-                    }
-                } else if let Some(seal) = self.shared_seal(id) {
-                    to.into_iter().for_each(|server| seal.job.away(server));
+                if source_is_away || !takes_long {
+                    // Whatever it was to send, somebody else has to.
+                    seal.job.away(source);
+                    seal.writing.clear();
+                    return self.step_shared(id);
                 }
+                if !is_away && times < MOST_WAITS {
+                    // The source goes on with the order; this asks it how far it is.
+                    seal.writing[place].times += 1;
+                    return self.order_write_back(id, range, source, to, end);
+                }
+                seal.job.away(to);
             }
         }
+        seal.writing.remove(place);
         self.step_shared(id);
     }
 
@@ -275,8 +294,7 @@ impl Worker {
         let Some(AwaitedStep::SharedSeal(seal)) = self.waiting.remove(&id) else {
             return;
         };
-        let knows_writers = sealed.knows_writers();
-        let Sealed { end, complete, .. } = sealed;
+        let Sealed { end, complete, knowing } = sealed;
         if let Err(refusal) = Refusal::check_end(seal.key, end.offset, seal.expected) {
             return self.operations.finish(id, Err(refusal));
         }
@@ -284,7 +302,7 @@ impl Worker {
             key: seal.key,
             end,
             complete: complete.into_iter().collect(),
-            knows_writers,
+            knowing: knowing.into_iter().collect(),
             open_next: seal.open_next,
         });
         self.stage(Some(id), command, None);
@@ -292,7 +310,7 @@ impl Worker {
 }
 
 impl SharedSeal {
-    fn too_few(&self) -> Refusal {
+    fn too_few(&self, why: &str) -> Refusal {
         let whys: Vec<_> = self
             .refusals
             .iter()
@@ -301,7 +319,8 @@ impl SharedSeal {
         Refusal::new(
             ErrorCode::PD_NO_AVAILABLE_RS,
             format!(
-                "too few of the servers of range {} say where their copies end ({}); it is sealed when more of them are there",
+                "too few of the servers of range {} say where their copies end: {why} ({}); it is sealed when more of them are \
+                 there",
                 self.key,
                 whys.join("; ")
             ),

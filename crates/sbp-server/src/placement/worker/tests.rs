@@ -18,6 +18,8 @@ enum Asked {
     Trim(StreamId, Offset, Done<()>),
     Delete(Vec<StreamId>, Done<()>),
     Ends(Vec<RangeKey>, Done<Vec<Option<Offset>>>),
+    /// Whether it is refused to be dialled.
+    Knock(Done<bool>),
 }
 
 /// Hands every question to the test.
@@ -57,6 +59,10 @@ impl RangeServer for Scripted {
 
     fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
         self.ask(Asked::Delete(streams, done));
+    }
+
+    fn is_refused(&self, done: Done<bool>) {
+        self.ask(Asked::Knock(done));
     }
 
     fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
@@ -103,6 +109,10 @@ impl Bench {
             always_up: None,
             clock: Arc::new(ManualClock::default()),
             health: Arc::default(),
+            times: ClusterTimes {
+                silence: Duration::from_secs(3_600),
+                ..ClusterTimes::default()
+            },
         });
         let driver = driver.unwrap();
         let bench = Self { driver, asked };
@@ -111,6 +121,13 @@ impl Bench {
         assert_eq!(end(&registered), Ok(Outcome::Done));
         bench.driver.heard(A, CONNECTION, false);
         bench
+    }
+
+    /// The range server ends.
+    fn lose(&self) {
+        self.driver.closed(A, CONNECTION);
+        let Asked::Knock(done) = self.asked() else { panic!() };
+        done(Ok(true));
     }
 
     fn start(&self, request: Request) -> mpsc::Receiver<Result<Outcomes, Refusal>> {
@@ -168,12 +185,37 @@ fn a_new_range_is_synced_before_it_is_answered() {
 fn without_a_range_server_that_is_up_there_are_no_new_streams() {
     let bench = Bench::new();
     let stream = bench.stream();
-    bench.driver.closed(A, CONNECTION);
+    bench.lose();
     let created = bench.start(Request::CreateStreams(vec![Ok(NewStream::default())]));
     assert_eq!(code(&created), ErrorCode::PD_NO_AVAILABLE_RS);
     assert_eq!(code(&bench.start(seal(stream))), ErrorCode::PD_NO_AVAILABLE_RS);
     assert_eq!(code(&bench.start(trim(stream, 1))), ErrorCode::PD_NO_AVAILABLE_RS);
     bench.assert_nothing_asked();
+}
+
+#[test]
+fn a_server_without_connections_is_dialled_until_that_is_refused_or_it_is_back() {
+    let bench = Bench::new();
+    let is_up = || bench.driver.presence(A).0;
+    bench.driver.closed(A, CONNECTION);
+    // Its process ends, and what it listens on goes last.
+    for _time in 0..2 {
+        let Asked::Knock(done) = bench.asked() else { panic!() };
+        assert!(is_up());
+        done(Ok(false));
+    }
+    let Asked::Knock(done) = bench.asked() else { panic!() };
+    done(Ok(true));
+    bench.assert_nothing_asked();
+    assert!(!is_up());
+    bench.driver.heard(A, CONNECTION, false);
+    assert!(is_up());
+    bench.driver.closed(A, CONNECTION);
+    let Asked::Knock(done) = bench.asked() else { panic!() };
+    bench.driver.heard(A, CONNECTION + 1, false);
+    done(Ok(true));
+    bench.assert_nothing_asked();
+    assert!(is_up(), "it has connected since it was dialled");
 }
 
 #[test]
@@ -285,7 +327,7 @@ fn a_server_that_was_not_told_is_told_when_it_is_heard_of() {
     };
     done(Err(down()));
     assert!(end(&trimmed).is_ok(), "it is durable here");
-    bench.driver.closed(A, CONNECTION);
+    bench.lose();
     assert!(end(&bench.start(Request::DeleteStreams(vec![Ok(gone)]))).is_ok());
     bench.assert_nothing_asked();
     bench.driver.heard(A, CONNECTION + 1, false);

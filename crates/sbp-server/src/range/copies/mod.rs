@@ -3,11 +3,13 @@
 //! its seal.
 
 mod followers;
+mod hearing;
 mod outbox;
 mod seal_work;
 mod work;
 
 pub(crate) use followers::Followers;
+pub(super) use hearing::Hearing;
 pub(super) use outbox::{Outbox, Outboxes};
 pub(super) use seal_work::{Fencing, SealWork, WritingBack};
 pub(super) use work::{CopyWork, RecentEntry, Repeated};

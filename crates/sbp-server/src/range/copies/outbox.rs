@@ -83,6 +83,11 @@ impl Outbox {
         std::mem::take(&mut self.stale)
     }
 
+    /// The follower is still to be told what is confirmed of a range.
+    pub(in crate::range) fn stays_stale(&mut self, key: RangeKey) {
+        self.stale.insert(key);
+    }
+
     /// The follower is told that so much of a range is confirmed.
     pub(in crate::range) fn tell(&mut self, key: RangeKey, confirmed: Position) {
         self.stale.remove(&key);

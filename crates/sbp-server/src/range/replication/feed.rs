@@ -94,7 +94,12 @@ impl RangeServer {
             Default::default()
         };
         for key in stale {
-            ranges.tell_confirmed(server, key, &mut feed);
+            if feed.is_full(most_bytes) {
+                // A later frame tells it: nobody waits for it longer than for an idle range.
+                ranges.outboxes.of(server).stays_stale(key);
+            } else {
+                ranges.tell_confirmed(server, key, &mut feed);
+            }
         }
         let outbox = ranges.outboxes.of(server);
         feed.is_stale = outbox.has_stale();
@@ -115,7 +120,7 @@ impl RangeServer {
         let Some((at, _)) = next else { return Ok(feed) };
         let entries = self.log.entries(key, at, most_bytes)?;
         let mut ranges = self.hub.ranges.lock();
-        ranges.feed_read(server, key, entries, &mut feed);
+        ranges.feed_read(server, key, entries, most_bytes, &mut feed);
         // There may be more.
         ranges.tell_followers(key);
         Ok(feed)
@@ -210,9 +215,19 @@ impl Ranges {
         }
     }
 
-    /// Adds entries that were read from the log, as far as they are those that come next.
-    fn feed_read(&mut self, server: ServerId, key: RangeKey, entries: Vec<StoredEntry>, feed: &mut Feed) {
+    /// Adds entries that were read from the log, as far as they are those that come next and a frame holds them.
+    fn feed_read(
+        &mut self,
+        server: ServerId,
+        key: RangeKey,
+        entries: Vec<StoredEntry>,
+        most_bytes: usize,
+        feed: &mut Feed,
+    ) {
         for entry in entries {
+            if feed.is_full(most_bytes) {
+                return;
+            }
             let Some(replica) = self.table.replica(key) else { return };
             let Some((at, sealed_end)) = replica.next_for(server) else {
                 return;

@@ -117,6 +117,9 @@ impl RangeServer {
         let mut entries = Vec::with_capacity(jobs.len());
         let mut notifications = Notifications::default();
         let keys: SmallVec<[RangeKey; 8]> = jobs.iter().map(|job| job.key).collect();
+        if let Some(job) = jobs.first() {
+            self.hear(job.offered.from, self.running_for());
+        }
         let (queued, confirmed) = {
             // Held until the log has queued the entries, so that they are queued in the order of their places.
             let mut ranges = self.hub.ranges.lock();

@@ -6,6 +6,7 @@
 
 mod feed;
 mod follow;
+mod hearing;
 mod seal;
 mod settle;
 mod table;
@@ -13,4 +14,5 @@ mod turn;
 
 pub(crate) use feed::{Feed, FeedEntry, FeedKind, Heard};
 pub(crate) use follow::FollowJob;
+pub(crate) use hearing::WantedSeal;
 pub(crate) use seal::FencedEnd;

@@ -1,7 +1,7 @@
 //! A shared range while it is sealed: its fence, this server's vote, and what is written back to others.
 
 use sbp_messages::ErrorCode;
-use sbp_replication::{NotTaken, Vote};
+use sbp_replication::Vote;
 use sbp_types::{Epoch, Position, RangeKey, ServerId};
 use smallvec::SmallVec;
 
@@ -23,24 +23,6 @@ pub(crate) struct FencedEnd {
 }
 
 impl RangeServer {
-    /// The open ranges that this server shares with others and does not go on with: they have to be sealed. Either it was
-    /// their primary in an earlier life, or the log dropped what others may have, or somebody has begun a seal.
-    pub(crate) fn want_seals(&self) -> Vec<(RangeKey, Epoch)> {
-        let ranges = self.hub.ranges.lock();
-        let mut wanted = Vec::new();
-        for (stream, hosted) in ranges.table.streams() {
-            for range in &hosted.ranges {
-                let Some(replica) = &range.replica else { continue };
-                let stands_still = replica.end().is_none()
-                    && (replica.is_fenced() || replica.takes_appends() == Err(NotTaken::NeedsSeal));
-                if stands_still {
-                    wanted.push((range.key(stream), range.epoch));
-                }
-            }
-        }
-        wanted
-    }
-
     /// Has this copy of a shared range take nothing more, from clients or from its primary. `done` gets the place where it
     /// ended, once the log has ended everything before; the caller makes that durable, and then calls
     /// [`fence_is_durable`](Self::fence_is_durable).
@@ -95,6 +77,16 @@ impl RangeServer {
             }
             None => Err(Refusal::range_not_here(key)),
         }
+    }
+
+    /// In how many parts the state of the writers came that begins a range; 0 if none of them is here.
+    pub(crate) fn writers_parts(&self, key: RangeKey) -> u32 {
+        let ranges = self.hub.ranges.lock();
+        let writers_end = ranges
+            .table
+            .replica(key)
+            .and_then(sbp_replication::Replica::writers_end);
+        writers_end.map_or(0, |end| end.marks)
     }
 
     /// Sends a range that is being sealed, or is sealed, up to `end` to servers that lack some of it. `done` is called when

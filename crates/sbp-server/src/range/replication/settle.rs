@@ -136,7 +136,11 @@ impl Ranges {
     }
 
     /// Changes a copy, and notes whether readers see more, for [`copy_moved`](Self::copy_moved).
-    pub(super) fn change_copy<R>(&mut self, key: RangeKey, change: impl FnOnce(&mut Replica) -> R) -> Option<R> {
+    pub(in crate::range) fn change_copy<R>(
+        &mut self,
+        key: RangeKey,
+        change: impl FnOnce(&mut Replica) -> R,
+    ) -> Option<R> {
         let (result, grows) = self.table.change_replica(key, change)?;
         if grows {
             self.grown.push(key);
@@ -277,11 +281,20 @@ impl Ranges {
         work.is_some_and(CopyWork::is_full)
     }
 
-    /// The offset below which the log need not keep records of a range: not those that a follower still has to be sent.
+    /// The offset below which the log need not keep records of a range: not those that another server still has to be sent,
+    /// those that are still to come here, and the state of the writers until it is kept elsewhere how much of it there is.
     pub(in crate::range) fn releasable(&self, key: RangeKey, below: Offset) -> Offset {
-        let replica = self.table.replica(key).filter(|replica| replica.end().is_none());
-        let needed = replica.and_then(Replica::needed_from);
-        needed.map_or(below, |needed| below.min(needed.offset))
+        let Some(range) = self.table.range(key) else {
+            return below;
+        };
+        let Some(replica) = &range.replica else { return below };
+        let needed = replica.needed_from().map_or(below, |needed| needed.offset);
+        let kept = match replica.end() {
+            Some(_) => below,
+            None if !range.keeps_writers => replica.range().start,
+            None => replica.synced_end().offset,
+        };
+        below.min(needed).min(kept)
     }
 
     /// Keeps entries that the log has taken for the followers.

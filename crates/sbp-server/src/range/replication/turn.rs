@@ -32,11 +32,33 @@ impl RangeServer {
                 self.log.end_range(key, end);
             }
             Some(_) => {}
-            None if replica.takes_appends() == Err(sbp_replication::NotTaken::WritersMissing) => {
-                self.begin_range(ranges, key, range.epoch);
+            None => {
+                if replica.takes_appends() == Err(sbp_replication::NotTaken::WritersMissing) {
+                    self.begin_range(ranges, key, range.epoch);
+                }
+                // Also where there is nothing to send: the followers expect to hear of their primary.
+                ranges.tell_followers(key);
             }
-            None => {}
         }
+    }
+
+    /// A range that is new here and on this server alone: where others had the one before it too, this server may not have
+    /// been its primary, and learns of the writers from its log.
+    pub(in crate::range) fn go_on_alone(&self, ranges: &mut Ranges, range: &HeldRange) {
+        let key = range.key;
+        let Some(stream) = ranges.table.stream(key.stream) else {
+            return;
+        };
+        let before = stream.ranges.iter().rfind(|known| known.index < key.range);
+        let was_shared = before.is_some_and(|before| before.replica.is_some());
+        if !was_shared || !range.set.is_alone() || range.end.is_some() {
+            return;
+        }
+        let parts = self.log.writers_of(key.stream);
+        let known = parts
+            .iter()
+            .flat_map(|part| writers_in(key.stream, part).unwrap_or_default());
+        ranges.recall_writers(key, known.collect());
     }
 
     /// Writes what begins a shared range: the state of the stream's writers at the end of the range before.

@@ -12,7 +12,8 @@ use sbp_types::{Epoch, Offset, Position, ServerId, TimestampMs};
 
 use super::rig::{FIRST, Rig, STREAM, job, of_writer, short};
 use crate::range::{
-    AppendDone, FeedEntry, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, WriterSequence, judge_fetch,
+    AppendDone, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, WriterSequence,
+    judge_fetch,
 };
 
 const PRIMARY: ServerId = ServerId(1);
@@ -106,10 +107,29 @@ fn id(member: usize) -> ServerId {
 }
 
 /// What a connection makes of an entry.
-fn follow_job(request_index: i32, entry: FeedEntry) -> FollowJob {
-    let chunks: smallvec::SmallVec<[bytes::Bytes; 1]> = entry.chunks.iter().cloned().collect();
-    let head = entry.kind.map(|_| inspect(&chunks, true).unwrap());
+pub(super) fn follow_job(request_index: i32, entry: FeedEntry) -> FollowJob {
+    let mut chunks: smallvec::SmallVec<[bytes::Bytes; 1]> = entry.chunks.iter().cloned().collect();
+    let mut part = (0, 1);
+    let mut head = None;
+    match entry.kind {
+        Some(FeedKind::Batch) => head = Some(inspect(&chunks, true).unwrap()),
+        Some(FeedKind::Writers) => {
+            let bytes: bytes::Bytes = chunks.concat().into();
+            let number = |place: usize| u16::from_be_bytes([bytes[place], bytes[place + 1]]);
+            part = (number(0), number(2));
+            chunks = smallvec::smallvec![bytes.slice(4..)];
+        }
+        None => {}
+    }
     let count = head.as_ref().map_or(0, |head| head.record_count);
+    let entry_is = match entry.kind {
+        Some(FeedKind::Writers) => Entry::Writers {
+            part: part.0.into(),
+            parts: part.1.into(),
+        },
+        _ if count > 0 => Entry::Records(count),
+        _ => Entry::Mark,
+    };
     let claim = head.as_ref().filter(|head| head.meta.writer_id.is_some());
     FollowJob {
         call: CallId::FIRST,
@@ -121,7 +141,7 @@ fn follow_job(request_index: i32, entry: FeedEntry) -> FollowJob {
             from: PRIMARY,
             epoch: entry.epoch,
             at: entry.at,
-            entry: if count > 0 { Entry::Records(count) } else { Entry::Mark },
+            entry: entry_is,
             confirmed: entry.confirmed,
             sealed_end: entry.sealed_end,
         },
@@ -133,12 +153,12 @@ fn follow_job(request_index: i32, entry: FeedEntry) -> FollowJob {
             epoch: head.meta.writer_epoch,
             sequence: head.meta.base_sequence,
         }),
-        part: (0, 1),
+        part,
         chunks,
     }
 }
 
-fn heard(done: &AppendDone) -> Heard {
+pub(super) fn heard(done: &AppendDone) -> Heard {
     let answer = match &done.outcome {
         Ok(stored) => Answer::Synced(Position {
             offset: stored.next_offset,
@@ -340,7 +360,7 @@ fn a_primary_whose_log_has_failed_says_so_and_takes_no_more() {
 }
 
 /// What a request about a range was answered, if it was.
-fn asked<T: Send + 'static>(
+pub(super) fn asked<T: Send + 'static>(
     ask: impl FnOnce(Box<dyn FnOnce(Result<T, crate::refusal::Refusal>) + Send>),
 ) -> std::sync::mpsc::Receiver<Result<T, ErrorCode>> {
     let (sender, answers) = std::sync::mpsc::channel();
@@ -436,6 +456,31 @@ fn what_a_server_lacks_is_written_back_to_it_up_to_the_end() {
     assert_eq!(copies.vote(1), end, "and no further");
     let over = asked(|done| primary.write_back(FIRST, &[id(1)], Position::start(Offset(9)), done));
     assert_eq!(over.recv().unwrap(), Err(ErrorCode::RANGE_NOT_FOUND));
+}
+
+#[test]
+fn a_follower_that_lacks_more_entries_than_a_frame_takes_is_sent_them_in_several() {
+    const ENTRIES: i32 = 2_500;
+    let mut copies = Copies::new(3, 2);
+    for index in 0..ENTRIES {
+        copies.append(job(index, 10));
+        if index % 500 == 499 {
+            copies.exchange(1);
+        }
+    }
+    copies.primary().wait(usize::try_from(ENTRIES).unwrap());
+    let primary = Arc::clone(&copies.primary().server);
+    let feed = primary.feed(id(2), 1 << 20, false);
+    assert_eq!(
+        (feed.entries.len(), feed.from_log),
+        (0, Some(FIRST)),
+        "the first are in the log alone"
+    );
+    let read = primary.feed_from_log(id(2), FIRST, 1 << 20).unwrap();
+    assert_eq!(read.entries.len(), 1_024, "as many as a server takes in one request");
+    copies.sent[2].extend(read.entries);
+    copies.exchange(2);
+    assert_eq!(copies.vote(2), Position::start(Offset(i64::from(ENTRIES))));
 }
 
 #[test]

@@ -61,6 +61,8 @@ impl Rig {
         };
         let config = LogConfig {
             segment_bytes: 1 << 20,
+            // Each part of the state of the writers has one of them.
+            writers_part_bytes: 1,
             helpers: Helpers::Inline,
             ..LogConfig::new(Path::new("/data"))
         };

@@ -79,6 +79,7 @@ impl Bench {
             range_servers: Arc::new(LocalAndOthers::new(local, Arc::new(NoOthers))),
             clock,
             health: Arc::clone(&health),
+            times: Default::default(),
         });
         Self {
             driver: driver.unwrap(),

@@ -29,6 +29,7 @@ impl<'a> Range<'a> {
   pub const VT_ACK_COUNT: ::flatbuffers::VOffsetT = 20;
   pub const VT_END_MARKS: ::flatbuffers::VOffsetT = 22;
   pub const VT_NEXT_MARKS: ::flatbuffers::VOffsetT = 24;
+  pub const VT_OPENED_OFFSET: ::flatbuffers::VOffsetT = 26;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -40,6 +41,7 @@ impl<'a> Range<'a> {
     args: &'args RangeArgs<'args>
   ) -> ::flatbuffers::WIPOffset<Range<'bldr>> {
     let mut builder = RangeBuilder::new(_fbb);
+    if let Some(x) = args.opened_offset { builder.add_opened_offset(x); }
     builder.add_epoch(args.epoch);
     builder.add_next_offset(args.next_offset);
     builder.add_end_offset(args.end_offset);
@@ -132,6 +134,13 @@ impl<'a> Range<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i32>(Range::VT_NEXT_MARKS, None)}
   }
+  #[inline]
+  pub fn opened_offset(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(Range::VT_OPENED_OFFSET, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for Range<'_> {
@@ -151,6 +160,7 @@ impl ::flatbuffers::Verifiable for Range<'_> {
      .visit_field::<i8>("ack_count", Self::VT_ACK_COUNT, false)?
      .visit_field::<i32>("end_marks", Self::VT_END_MARKS, false)?
      .visit_field::<i32>("next_marks", Self::VT_NEXT_MARKS, false)?
+     .visit_field::<i64>("opened_offset", Self::VT_OPENED_OFFSET, false)?
      .finish();
     Ok(())
   }
@@ -167,6 +177,7 @@ pub struct RangeArgs<'a> {
     pub ack_count: i8,
     pub end_marks: Option<i32>,
     pub next_marks: Option<i32>,
+    pub opened_offset: Option<i64>,
 }
 impl<'a> Default for RangeArgs<'a> {
   #[inline]
@@ -183,6 +194,7 @@ impl<'a> Default for RangeArgs<'a> {
       ack_count: -1,
       end_marks: None,
       next_marks: None,
+      opened_offset: None,
     }
   }
 }
@@ -237,6 +249,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RangeBuilder<'a, 'b, A> {
     self.fbb_.push_slot_always::<i32>(Range::VT_NEXT_MARKS, next_marks);
   }
   #[inline]
+  pub fn add_opened_offset(&mut self, opened_offset: i64) {
+    self.fbb_.push_slot_always::<i64>(Range::VT_OPENED_OFFSET, opened_offset);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RangeBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     RangeBuilder {
@@ -265,6 +281,7 @@ impl ::core::fmt::Debug for Range<'_> {
       ds.field("ack_count", &self.ack_count());
       ds.field("end_marks", &self.end_marks());
       ds.field("next_marks", &self.next_marks());
+      ds.field("opened_offset", &self.opened_offset());
       ds.finish()
   }
 }

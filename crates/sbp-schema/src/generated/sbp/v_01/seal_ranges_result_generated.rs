@@ -22,6 +22,11 @@ impl<'a> SealRangesResult<'a> {
   pub const VT_RANGE: ::flatbuffers::VOffsetT = 6;
   pub const VT_STATUS: ::flatbuffers::VOffsetT = 8;
   pub const VT_CONFIRMED_OFFSET: ::flatbuffers::VOffsetT = 10;
+  pub const VT_WRITERS_PARTS: ::flatbuffers::VOffsetT = 12;
+  pub const VT_BEGINS_OFFSET: ::flatbuffers::VOffsetT = 14;
+  pub const VT_BEGINS_MARKS: ::flatbuffers::VOffsetT = 16;
+  pub const VT_WHOLE_OFFSET: ::flatbuffers::VOffsetT = 18;
+  pub const VT_WHOLE_MARKS: ::flatbuffers::VOffsetT = 20;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -33,8 +38,13 @@ impl<'a> SealRangesResult<'a> {
     args: &'args SealRangesResultArgs<'args>
   ) -> ::flatbuffers::WIPOffset<SealRangesResult<'bldr>> {
     let mut builder = SealRangesResultBuilder::new(_fbb);
+    if let Some(x) = args.whole_offset { builder.add_whole_offset(x); }
+    if let Some(x) = args.begins_offset { builder.add_begins_offset(x); }
     if let Some(x) = args.confirmed_offset { builder.add_confirmed_offset(x); }
     builder.add_stream_id(args.stream_id);
+    if let Some(x) = args.whole_marks { builder.add_whole_marks(x); }
+    if let Some(x) = args.begins_marks { builder.add_begins_marks(x); }
+    if let Some(x) = args.writers_parts { builder.add_writers_parts(x); }
     if let Some(x) = args.status { builder.add_status(x); }
     if let Some(x) = args.range { builder.add_range(x); }
     builder.finish()
@@ -69,6 +79,41 @@ impl<'a> SealRangesResult<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(SealRangesResult::VT_CONFIRMED_OFFSET, None)}
   }
+  #[inline]
+  pub fn writers_parts(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(SealRangesResult::VT_WRITERS_PARTS, None)}
+  }
+  #[inline]
+  pub fn begins_offset(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(SealRangesResult::VT_BEGINS_OFFSET, None)}
+  }
+  #[inline]
+  pub fn begins_marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(SealRangesResult::VT_BEGINS_MARKS, None)}
+  }
+  #[inline]
+  pub fn whole_offset(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(SealRangesResult::VT_WHOLE_OFFSET, None)}
+  }
+  #[inline]
+  pub fn whole_marks(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(SealRangesResult::VT_WHOLE_MARKS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SealRangesResult<'_> {
@@ -81,6 +126,11 @@ impl ::flatbuffers::Verifiable for SealRangesResult<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<Range>>("range", Self::VT_RANGE, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<Status>>("status", Self::VT_STATUS, false)?
      .visit_field::<i64>("confirmed_offset", Self::VT_CONFIRMED_OFFSET, false)?
+     .visit_field::<i32>("writers_parts", Self::VT_WRITERS_PARTS, false)?
+     .visit_field::<i64>("begins_offset", Self::VT_BEGINS_OFFSET, false)?
+     .visit_field::<i32>("begins_marks", Self::VT_BEGINS_MARKS, false)?
+     .visit_field::<i64>("whole_offset", Self::VT_WHOLE_OFFSET, false)?
+     .visit_field::<i32>("whole_marks", Self::VT_WHOLE_MARKS, false)?
      .finish();
     Ok(())
   }
@@ -90,6 +140,11 @@ pub struct SealRangesResultArgs<'a> {
     pub range: Option<::flatbuffers::WIPOffset<Range<'a>>>,
     pub status: Option<::flatbuffers::WIPOffset<Status<'a>>>,
     pub confirmed_offset: Option<i64>,
+    pub writers_parts: Option<i32>,
+    pub begins_offset: Option<i64>,
+    pub begins_marks: Option<i32>,
+    pub whole_offset: Option<i64>,
+    pub whole_marks: Option<i32>,
 }
 impl<'a> Default for SealRangesResultArgs<'a> {
   #[inline]
@@ -99,6 +154,11 @@ impl<'a> Default for SealRangesResultArgs<'a> {
       range: None,
       status: None,
       confirmed_offset: None,
+      writers_parts: None,
+      begins_offset: None,
+      begins_marks: None,
+      whole_offset: None,
+      whole_marks: None,
     }
   }
 }
@@ -125,6 +185,26 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SealRangesResultBuilder<'a, '
     self.fbb_.push_slot_always::<i64>(SealRangesResult::VT_CONFIRMED_OFFSET, confirmed_offset);
   }
   #[inline]
+  pub fn add_writers_parts(&mut self, writers_parts: i32) {
+    self.fbb_.push_slot_always::<i32>(SealRangesResult::VT_WRITERS_PARTS, writers_parts);
+  }
+  #[inline]
+  pub fn add_begins_offset(&mut self, begins_offset: i64) {
+    self.fbb_.push_slot_always::<i64>(SealRangesResult::VT_BEGINS_OFFSET, begins_offset);
+  }
+  #[inline]
+  pub fn add_begins_marks(&mut self, begins_marks: i32) {
+    self.fbb_.push_slot_always::<i32>(SealRangesResult::VT_BEGINS_MARKS, begins_marks);
+  }
+  #[inline]
+  pub fn add_whole_offset(&mut self, whole_offset: i64) {
+    self.fbb_.push_slot_always::<i64>(SealRangesResult::VT_WHOLE_OFFSET, whole_offset);
+  }
+  #[inline]
+  pub fn add_whole_marks(&mut self, whole_marks: i32) {
+    self.fbb_.push_slot_always::<i32>(SealRangesResult::VT_WHOLE_MARKS, whole_marks);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SealRangesResultBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SealRangesResultBuilder {
@@ -146,6 +226,11 @@ impl ::core::fmt::Debug for SealRangesResult<'_> {
       ds.field("range", &self.range());
       ds.field("status", &self.status());
       ds.field("confirmed_offset", &self.confirmed_offset());
+      ds.field("writers_parts", &self.writers_parts());
+      ds.field("begins_offset", &self.begins_offset());
+      ds.field("begins_marks", &self.begins_marks());
+      ds.field("whole_offset", &self.whole_offset());
+      ds.field("whole_marks", &self.whole_marks());
       ds.finish()
   }
 }

@@ -1,0 +1,152 @@
+//! The range that is opened behind a sealed one: its numbers, its servers, and who is told.
+
+use std::sync::Arc;
+
+use sbp_messages::ErrorCode;
+use sbp_replication::{Holder, NoSuccessor, Rules, choose_next};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId};
+
+use super::choose::{Candidate, rank_behind};
+use super::effects::Order;
+use super::records::RangeRecord;
+use super::state::PlacementState;
+use crate::refusal::Refusal;
+
+/// The servers that have everything of a sealed range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holders<'a> {
+    /// The sealed range.
+    pub(super) key: RangeKey,
+    pub(super) complete: &'a [ServerId],
+    /// Who knows the writers at its end.
+    pub(super) knowing: &'a [ServerId],
+}
+
+/// The open range that follows a sealed one. It is on the same servers, because these have the state of the writers and
+/// the order of the appends; where one server alone had the range and the stream is to have several replicas, on others too.
+pub(super) fn opened_behind(
+    state: &PlacementState,
+    candidates: &[Candidate],
+    sealed: &RangeRecord,
+    end: Offset,
+) -> Result<Arc<RangeRecord>, Refusal> {
+    let next = successor(state, sealed, end)?;
+    if next.replica_count == 1 || sealed.servers.len() > 1 {
+        return Ok(next);
+    }
+    let holders = Holders {
+        key: sealed.key,
+        complete: &sealed.servers,
+        knowing: &sealed.servers,
+    };
+    Ok(Arc::new(RangeRecord {
+        servers: next_servers(state, candidates, &holders, &next)?,
+        ..RangeRecord::clone(&next)
+    }))
+}
+
+/// The open range that follows a sealed one, on the same servers.
+pub(super) fn successor(
+    state: &PlacementState,
+    sealed: &RangeRecord,
+    end: Offset,
+) -> Result<Arc<RangeRecord>, Refusal> {
+    let Some(stream) = state.stream(sealed.key.stream) else {
+        return Err(Refusal::no_stream(sealed.key.stream));
+    };
+    let (Some(key), Some(epoch)) = (next_key(sealed.key), next_epoch(sealed)) else {
+        return Err(Refusal::new(
+            ErrorCode::PD_INTERNAL_SERVER_ERROR,
+            format!("there are no numbers left behind range {}", sealed.key),
+        ));
+    };
+    Ok(Arc::new(RangeRecord {
+        key,
+        epoch,
+        start_offset: end,
+        opened_offset: end,
+        end_offset: None,
+        end_marks: 0,
+        servers: sealed.servers.clone(),
+        replica_count: stream.settings.replica_count,
+        ack_count: stream.settings.ack_count,
+    }))
+}
+
+/// The servers of the next range, the primary first.
+pub(super) fn next_servers(
+    state: &PlacementState,
+    candidates: &[Candidate],
+    behind: &Holders<'_>,
+    next: &RangeRecord,
+) -> Result<Vec<ServerId>, Refusal> {
+    let ranked = rank_behind(state, candidates, behind.key);
+    let has_all = |server: &ServerId| behind.complete.contains(server);
+    // Those that have the records come first: readers find all of the stream there.
+    let (complete, others): (Vec<ServerId>, Vec<ServerId>) = ranked.into_iter().partition(has_all);
+    let holder = |server: ServerId| Holder {
+        server,
+        is_complete: has_all(&server),
+        knows_writers: behind.knowing.contains(&server),
+    };
+    let alive: Vec<_> = complete.into_iter().chain(others).map(holder).collect();
+    let count = |count: i8| usize::try_from(count).unwrap_or(0);
+    let (replicas, acks) = (count(next.replica_count), count(next.ack_count));
+    match choose_next(&alive, replicas, acks, Rules::default()) {
+        Ok(servers) => Ok(servers.into_vec()),
+        Err(NoSuccessor::NobodyKnows) => Err(Refusal::new(
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            format!(
+                "none of the servers that have everything of range {} can be reached; the next range is opened when one is back",
+                behind.key
+            ),
+        )),
+        Err(NoSuccessor::TooFew) => Err(Refusal::new(
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            format!(
+                "{} range servers are up, and {acks} of them have to acknowledge what is appended behind range {}",
+                alive.len(),
+                behind.key
+            ),
+        )),
+    }
+}
+
+/// The orders that tell the servers of these ranges about them, the primary of the last one last: by then the others know
+/// it.
+pub(super) fn orders(state: &PlacementState, ranges: &[Arc<RangeRecord>]) -> Result<Vec<Order>, Refusal> {
+    let Some(last) = ranges.last() else {
+        return Ok(Vec::new());
+    };
+    let Some(stream) = state.stream(last.key.stream) else {
+        return Err(Refusal::no_stream(last.key.stream));
+    };
+    let mut servers: Vec<ServerId> = ranges.iter().flat_map(|range| range.servers.iter().copied()).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    servers.sort_by_key(|server| last.servers.first() == Some(server));
+    let of_server = |server: ServerId| {
+        let held = ranges.iter().filter(|range| range.servers.contains(&server));
+        let held: Vec<&RangeRecord> = held.map(|range| &**range).collect();
+        Order::install(stream, &[server], &held)
+    };
+    Ok(servers.into_iter().flat_map(of_server).collect())
+}
+
+pub(super) fn known_range(state: &PlacementState, key: RangeKey) -> Result<&Arc<RangeRecord>, Refusal> {
+    if state.stream(key.stream).is_none() {
+        return Err(Refusal::no_stream(key.stream));
+    }
+    state
+        .range(key)
+        .ok_or_else(|| Refusal::new(ErrorCode::RANGE_NOT_FOUND, format!("there is no range {key}")))
+}
+
+pub(super) fn next_key(key: RangeKey) -> Option<RangeKey> {
+    let range = RangeIndex(key.range.0.checked_add(1)?);
+    Some(RangeKey { range, ..key })
+}
+
+pub(super) fn next_epoch(range: &RangeRecord) -> Option<Epoch> {
+    range.epoch.0.checked_add(1).map(Epoch)
+}

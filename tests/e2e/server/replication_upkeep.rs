@@ -1,0 +1,273 @@
+//! What a placement driver does of itself about streams with several copies: range servers in processes of their own that
+//! are stopped, killed, away and added.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use sbp_e2e::admin::{Admin, created, numbered};
+use sbp_e2e::peer::Peer;
+use sbp_e2e::process::{Serving, Setup};
+use sbp_e2e::servers::config;
+use sbp_e2e::wait::until;
+use sbp_messages::{
+    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, ErrorCode, Range, RangeServerStatus,
+    Stream, UpdateStreamsRequest, UpdateStreamsResponse,
+};
+use sbp_server::{ClusterTimes, Roles, Server, ServerConfig};
+use sbp_types::{ServerId, StreamId};
+
+/// A placement driver in this process, and range servers in their own. The n-th to be started has number n.
+struct Cluster {
+    directory: tempfile::TempDir,
+    placement: Server,
+    servers: Vec<Option<Serving>>,
+}
+
+impl Cluster {
+    fn start(servers: usize, times: ClusterTimes) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let placement = Server::start(ServerConfig {
+            roles: Roles::PlacementDriver,
+            cluster: times,
+            ..config(Some(&directory.path().join("placement")))
+        })
+        .unwrap();
+        let mut cluster = Self {
+            directory,
+            placement,
+            servers: Vec::new(),
+        };
+        for _server in 0..servers {
+            cluster.add();
+        }
+        cluster
+    }
+
+    fn setup(&self, server: ServerId) -> Setup {
+        Setup {
+            roles: Roles::RangeServer {
+                placement_driver: vec![self.placement.address().to_owned()],
+            },
+            ..Setup::new(self.directory.path().join(server.to_string()))
+        }
+    }
+
+    /// One more range server.
+    fn add(&mut self) -> ServerId {
+        let server = ServerId(i32::try_from(self.servers.len()).unwrap() + 1);
+        self.servers.push(Some(self.setup(server).start()));
+        server
+    }
+
+    fn process(&self, server: ServerId) -> &Serving {
+        let index = usize::try_from(server.0).unwrap() - 1;
+        self.servers[index].as_ref().expect("it runs")
+    }
+
+    fn kill(&mut self, server: ServerId) {
+        let index = usize::try_from(server.0).unwrap() - 1;
+        self.servers[index].take().expect("it runs").end(Signal::KILL);
+    }
+
+    fn peer(&self, server: ServerId) -> Peer {
+        Peer::dial(self.process(server).address.as_str())
+    }
+
+    fn admin(&self) -> Peer {
+        Peer::connect(&self.placement)
+    }
+
+    /// A stream whose range is on so many servers.
+    fn create(&self, replicas: i8, acks: i8, on: usize) -> (StreamId, Vec<ServerId>) {
+        let mut admin = self.admin();
+        until("as many range servers", || {
+            let stream = Stream {
+                replica_nums: replicas,
+                ack_count: acks,
+                ..Stream::default()
+            };
+            match created(&mut admin, vec![stream]).remove(0) {
+                (stream, Some(range), ErrorCode::NONE) if range.servers.len() == on => {
+                    Some((stream.stream_id, servers(&range)))
+                }
+                (.., code) => {
+                    assert!(
+                        [ErrorCode::NONE, ErrorCode::PD_NO_AVAILABLE_RS].contains(&code),
+                        "{code}"
+                    );
+                    None
+                }
+            }
+        })
+    }
+
+    /// The stream's last range.
+    fn last(&self, stream: StreamId) -> Range {
+        self.admin().ranges(stream).pop().unwrap()
+    }
+
+    /// Waits until the stream's last range is on so many servers.
+    fn wait_for_set(&self, stream: StreamId, count: usize) -> Vec<ServerId> {
+        until("the set", || {
+            let servers = servers(&self.last(stream));
+            (servers.len() == count).then_some(servers)
+        })
+    }
+
+    fn status(&self) -> Vec<RangeServerStatus> {
+        let request = DescribePlacementDriverClusterRequest::default();
+        let (answer, _): (DescribePlacementDriverClusterResponse, _) = self.admin().call(&request, b"");
+        answer.cluster.unwrap().range_servers.unwrap()
+    }
+
+    /// Appends where the stream's primary is, among those that run, until it is stored.
+    fn append(&self, stream: StreamId, body: &[u8]) {
+        until("a primary", || {
+            let primary = servers(&self.last(stream))[0];
+            let result = self.peer(primary).append(stream, body);
+            let again = [ErrorCode::RANGE_NOT_FOUND, ErrorCode::RANGE_ALREADY_SEALED];
+            assert!(
+                result.status.is_success() || again.contains(&result.status.code),
+                "{}",
+                result.status
+            );
+            result.status.is_success().then_some(())
+        });
+    }
+}
+
+/// The servers of a range, the primary first.
+fn servers(range: &Range) -> Vec<ServerId> {
+    let mut servers: Vec<_> = range.servers.iter().collect();
+    servers.sort_by_key(|server| !server.is_primary);
+    let ids = servers.iter().filter_map(|server| server.range_server.as_ref());
+    ids.map(|server| server.server_id).collect()
+}
+
+/// Servers are missed late, so that what a test sees is not due to silence.
+fn patient() -> ClusterTimes {
+    ClusterTimes {
+        silence: Duration::from_secs(3_600),
+        ..ClusterTimes::default()
+    }
+}
+
+/// Ranges are renewed as soon as a server is there.
+fn eager() -> ClusterTimes {
+    ClusterTimes {
+        renew_after: Duration::from_millis(200),
+        ..ClusterTimes::default()
+    }
+}
+
+#[test]
+fn a_primary_that_is_stopped_is_done_without_after_seconds_although_its_connections_stand() {
+    let cluster = Cluster::start(3, ClusterTimes::default());
+    let (stream, first) = cluster.create(3, 2, 3);
+    cluster.append(stream, b"before");
+    let stopped = cluster.process(first[0]);
+    let begun = Instant::now();
+    stopped.signal(Signal::STOP);
+    let next = until("the next range", || {
+        let last = servers(&cluster.last(stream));
+        (last[0] != first[0]).then_some(last)
+    });
+    let took = begun.elapsed();
+    assert!(took > Duration::from_secs(1), "{took:?}: it might have been busy");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(!next.contains(&first[0]));
+    cluster.append(stream, b"after");
+    stopped.signal(Signal::CONT);
+    // It is told that its range has ended, and takes nothing more.
+    let refused = cluster.peer(first[0]).append(stream, b"elsewhere").status.code;
+    assert!(
+        [ErrorCode::RANGE_NOT_FOUND, ErrorCode::RANGE_ALREADY_SEALED].contains(&refused),
+        "{refused}"
+    );
+    until("everybody", || {
+        cluster.status().iter().all(|server| server.is_up).then_some(())
+    });
+    let mut primary = cluster.peer(next[0]);
+    let found: Vec<_> = (0..2).flat_map(|from| primary.fetch_all(stream, from)).collect();
+    assert_eq!(found.iter().map(|(offset, _)| *offset).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn a_primary_that_is_killed_is_done_without_as_soon_as_nobody_listens_at_its_address() {
+    let mut cluster = Cluster::start(3, patient());
+    let (stream, first) = cluster.create(3, 2, 3);
+    cluster.append(stream, b"before");
+    cluster.kill(first[0]);
+    let next = cluster.wait_for_set(stream, 2);
+    assert!(!next.contains(&first[0]));
+    cluster.append(stream, b"after");
+    let down: Vec<_> = cluster.status().iter().map(|server| !server.is_up).collect();
+    assert_eq!(down.iter().filter(|down| **down).count(), 1);
+}
+
+#[test]
+fn a_range_on_fewer_servers_than_wanted_goes_on_on_more_when_one_is_there() {
+    let mut cluster = Cluster::start(2, eager());
+    let (stream, first) = cluster.create(3, 2, 2);
+    cluster.append(stream, b"before");
+    let missing = |cluster: &Cluster| {
+        let status = cluster.status();
+        status.iter().map(|server| server.missing_replica_cnt).sum::<i32>()
+    };
+    assert!(missing(&cluster) > 0, "it is shown");
+    let added = cluster.add();
+    let next = cluster.wait_for_set(stream, 3);
+    assert_eq!(next[0], first[0], "its primary has everything, and goes on");
+    assert!(next.contains(&added));
+    cluster.append(stream, b"after");
+    until("all ranges", || (missing(&cluster) == 0).then_some(()));
+    // The new one has what was appended since, and counts.
+    cluster.kill(first[1]);
+    cluster.append(stream, b"with the new one");
+}
+
+#[test]
+fn a_stream_gets_other_numbers_of_replicas_with_the_next_range_at_once() {
+    let cluster = Cluster::start(3, patient());
+    let (stream, alone) = cluster.create(1, 1, 1);
+    until("three range servers", || {
+        (cluster.status().iter().filter(|server| server.is_up).count() == 3).then_some(())
+    });
+    cluster.append(stream, b"one copy");
+    let update = |replicas, acks| {
+        let request = UpdateStreamsRequest {
+            streams: vec![Stream {
+                replica_nums: replicas,
+                ack_count: acks,
+                ..numbered(stream)
+            }],
+            ..Default::default()
+        };
+        let (answer, _): (UpdateStreamsResponse, _) = cluster.admin().call(&request, b"");
+        let result = answer.update_responses.into_iter().next().unwrap();
+        (
+            result.status.code,
+            result.stream.map(|stream| (stream.replica_nums, stream.ack_count)),
+        )
+    };
+    assert_eq!(update(3, 0), (ErrorCode::NONE, Some((3, 2))));
+    let three = servers(&cluster.last(stream));
+    assert_eq!((three.len(), three[0]), (3, alone[0]));
+    cluster.append(stream, b"three copies");
+    for server in &three[1..] {
+        let mut follower = cluster.peer(*server);
+        until("its copy", || (follower.fetch_all(stream, 1).len() == 1).then_some(()));
+    }
+    assert_eq!(update(0, 3), (ErrorCode::NONE, Some((3, 3))));
+    assert_eq!(cluster.last(stream).ack_count, Some(3));
+    assert_eq!(update(1, 0), (ErrorCode::NONE, Some((1, 1))));
+    assert_eq!(servers(&cluster.last(stream)).len(), 1);
+    cluster.append(stream, b"one copy again");
+    assert_eq!(
+        update(1, 0),
+        (ErrorCode::NONE, Some((1, 1))),
+        "the second time nothing changes"
+    );
+    assert_eq!(cluster.admin().ranges(stream).len(), 4);
+    assert_eq!(update(5, 4).0, ErrorCode::PD_NO_AVAILABLE_RS);
+}
