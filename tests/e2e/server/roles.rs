@@ -580,8 +580,11 @@ fn a_stream_can_be_made_as_soon_as_a_range_server_has_started() {
         let (stream, _) = try_create(&mut driver, stream_named(&format!("s{life}"))).unwrap();
         assert_eq!(Peer::connect(&ranges).store(stream, b"x"), 0);
         drop(ranges);
+        let mut tries = 0;
         until("its end", || {
-            let refused = try_create(&mut driver, stream_named(&format!("t{life}"))).err();
+            // Another name each time: one that was made while the server counted as up would be found again.
+            tries += 1;
+            let refused = try_create(&mut driver, stream_named(&format!("t{life}-{tries}"))).err();
             refused.map(|code| assert_eq!(code, ErrorCode::PD_NO_AVAILABLE_RS))
         });
     }
