@@ -129,6 +129,12 @@ impl Registry {
             .unwrap_or_default()
     }
 
+    /// Whether this server has said nothing yet.
+    pub(crate) fn is_unheard(&self, server: ServerId) -> bool {
+        let heard = self.servers.get(&server).and_then(|presence| presence.last_heard);
+        self.always_up != Some(server) && heard.is_none()
+    }
+
     /// Whether the server is up.
     pub(crate) fn is_up(&self, server: ServerId, now: Instant) -> bool {
         let presence = self.servers.get(&server);

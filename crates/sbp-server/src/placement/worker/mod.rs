@@ -43,6 +43,9 @@ use crate::refusal::{Done, Refusal};
 
 /// The most events to handle before the decided changes are made durable.
 const EVENTS_AT_ONCE: usize = 1_024;
+/// How long range servers that are known have to report to a placement driver that has started, before it decides without
+/// them.
+const REPORTING: Duration = Duration::from_secs(3);
 /// How long a server that shuts down waits for answers of range servers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -156,6 +159,10 @@ pub(super) struct Worker {
     /// When the next server may have been silent for too long.
     next_look: Option<Instant>,
     upkeep: Upkeep,
+    /// Requests that came before the range servers they need had the time to report.
+    early: Vec<(OperationId, Task)>,
+    /// Until when range servers have the time to report to a placement driver that has started.
+    reported_by: Instant,
 }
 
 impl Worker {
@@ -174,6 +181,7 @@ impl Worker {
             times,
             always_up: _,
         } = parts;
+        let reported_by = Instant::now() + REPORTING;
         Self {
             events,
             published,
@@ -188,9 +196,11 @@ impl Worker {
             waiting: HashMap::new(),
             owed: BTreeMap::new(),
             last_sweep: Instant::now(),
-            timers: Vec::new(),
+            timers: vec![(reported_by, Timer::Reported)],
             next_look: Some(Instant::now()),
             upkeep: Upkeep::new(times.renew_after),
+            early: Vec::new(),
+            reported_by,
         }
     }
 
@@ -266,6 +276,7 @@ impl Worker {
             Event::Settle(server) => {
                 self.settle(server);
                 self.look();
+                self.start_early();
             }
             Event::Lost(server) => self.knock(server),
             Event::Knocked(server, is_refused) => self.handle_knocked(server, is_refused),
@@ -292,6 +303,9 @@ impl Worker {
 
     /// Starts an operation.
     fn start(&mut self, id: OperationId, task: Task) {
+        if self.is_early(&task) {
+            return self.early.push((id, task));
+        }
         match task {
             Task::Apply(command) => self.stage(Some(id), command, None),
             Task::Trim { stream, start } => match plan_trim(&self.state, stream, start) {

@@ -101,9 +101,19 @@ struct Bench {
 impl Bench {
     /// With a range server that is up.
     fn new() -> Self {
+        let bench = Self::of(PlacementState::default());
+        let address = "elsewhere:1".to_owned();
+        let registered = bench.start(Request::RegisterServer(ServerRecord { id: A, address }));
+        assert_eq!(end(&registered), Ok(Outcome::Done));
+        bench.driver.heard(A, CONNECTION, false);
+        bench
+    }
+
+    /// A placement driver that starts with what it had, and has heard nobody yet.
+    fn of(state: PlacementState) -> Self {
         let (sender, asked) = mpsc::channel();
         let driver = PlacementDriver::start(DriverParts {
-            state: PlacementState::default(),
+            state,
             store: Box::new(Store),
             range_servers: Arc::new(Scripted(sender)),
             always_up: None,
@@ -114,13 +124,10 @@ impl Bench {
                 ..ClusterTimes::default()
             },
         });
-        let driver = driver.unwrap();
-        let bench = Self { driver, asked };
-        let address = "elsewhere:1".to_owned();
-        let registered = bench.start(Request::RegisterServer(ServerRecord { id: A, address }));
-        assert_eq!(end(&registered), Ok(Outcome::Done));
-        bench.driver.heard(A, CONNECTION, false);
-        bench
+        Self {
+            driver: driver.unwrap(),
+            asked,
+        }
     }
 
     /// The range server ends.
@@ -191,6 +198,29 @@ fn without_a_range_server_that_is_up_there_are_no_new_streams() {
     assert_eq!(code(&bench.start(seal(stream))), ErrorCode::PD_NO_AVAILABLE_RS);
     assert_eq!(code(&bench.start(trim(stream, 1))), ErrorCode::PD_NO_AVAILABLE_RS);
     bench.assert_nothing_asked();
+}
+
+#[test]
+fn a_stream_is_made_when_the_servers_that_were_known_had_time_to_report() {
+    let state = Bench::new().driver.read(PlacementState::clone);
+    let bench = Bench::of(state);
+    let new = || Request::CreateStreams(vec![Ok(NewStream::default())]);
+    let created = bench.start(new());
+    bench.assert_nothing_asked();
+    assert!(created.try_recv().is_err(), "it waits");
+    bench.driver.heard(A, CONNECTION, false);
+    let Asked::Sync(_, _, done) = bench.asked() else {
+        panic!()
+    };
+    done(Ok(()));
+    assert!(end(&created).is_ok());
+    // Nobody is waited for who was never there, nor anybody for ever.
+    assert_eq!(
+        code(&Bench::of(PlacementState::default()).start(new())),
+        ErrorCode::PD_NO_AVAILABLE_RS
+    );
+    let state = bench.driver.read(PlacementState::clone);
+    assert_eq!(code(&Bench::of(state).start(new())), ErrorCode::PD_NO_AVAILABLE_RS);
 }
 
 #[test]

@@ -7,8 +7,9 @@ use sbp_messages::RangeId;
 use sbp_types::{RangeKey, ServerId};
 
 use super::{Event, Worker};
+use crate::placement::apply::Command;
 use crate::placement::operations::OperationId;
-use crate::placement::request::{Outcomes, Request};
+use crate::placement::request::{Outcomes, Request, Task};
 use crate::placement::seal::SealFor;
 use crate::placement::upkeep::Due;
 use crate::range::SWEEP;
@@ -24,6 +25,8 @@ pub(in crate::placement) enum Timer {
     Seal(OperationId),
     /// A server without connections is dialled once more.
     Knock(ServerId),
+    /// Range servers had the time to report.
+    Reported,
 }
 
 impl Worker {
@@ -45,10 +48,31 @@ impl Worker {
         events.any(|event| self.handle_all(event, inbox))
     }
 
+    /// Whether a stream can be made with all its copies only when range servers have reported that had no time for it yet.
+    pub(super) fn is_early(&self, task: &Task) -> bool {
+        let Task::Apply(Command::CreateStream(stream, _)) = task else {
+            return false;
+        };
+        let wanted = usize::try_from(stream.settings.replica_count).unwrap_or(0).max(1);
+        if Instant::now() >= self.reported_by || self.candidates().len() >= wanted {
+            return false;
+        }
+        let registry = self.registry.lock();
+        self.state.servers().any(|server| registry.is_unheard(server.id))
+    }
+
+    /// Starts the requests that came too early: a range server has reported, or had its time.
+    pub(super) fn start_early(&mut self) {
+        for (id, task) in std::mem::take(&mut self.early) {
+            self.start(id, task);
+        }
+    }
+
     pub(super) fn handle_timer(&mut self, timer: Timer) {
         match timer {
             Timer::Seal(id) => self.decide_in_time(id),
             Timer::Knock(server) => self.knock(server),
+            Timer::Reported => self.start_early(),
         }
     }
 
