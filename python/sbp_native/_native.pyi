@@ -514,6 +514,8 @@ class Server:
         metrics_per_stream: bool = False,
         max_unauthenticated_connections: int | None = None,
         jwks_ca: str | PathLike[str] | None = None,
+        role: Literal["both", "placement-driver", "range-server"] = "both",
+        placement_driver: str | Sequence[str] | None = None,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
@@ -544,6 +546,10 @@ class Server:
 
         ``audit`` is a file to which each change of streams and ranges, and each request that was refused by ``auth``,
         is appended: one JSON object on a line.
+
+        ``role`` is which part of a cluster it is: a placement driver, which says where streams are; a range server,
+        which holds what the driver at ``placement_driver`` (``host:port``, or several) places on it; or both in one,
+        for streams with one copy. With ``tls``, ``ca=`` is then also whom it trusts among the other servers.
 
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``;
         ``ValueError`` for arguments that do not go together.

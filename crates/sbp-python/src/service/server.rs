@@ -8,10 +8,11 @@ use std::sync::Arc;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use sbp_client::ServerAddress;
 use sbp_http::{HttpConfig, ObservedServer};
 use sbp_locks::Mutex;
 use sbp_python_macros::stub_docs;
-use sbp_server::{AccessConfig, Durability, JwtConfig, KeySource, ServerConfig};
+use sbp_server::{AccessConfig, Durability, JwtConfig, KeySource, Roles, ServerConfig};
 
 use crate::errors;
 use crate::interpreter::imports;
@@ -143,6 +144,41 @@ fn access(
     Ok(auth.map(|file| AccessConfig { file, jwt }))
 }
 
+/// Addresses of servers: one text with commas between them, or several.
+#[derive(FromPyObject)]
+enum Addresses {
+    One(String),
+    Several(Vec<String>),
+}
+
+/// Which roles were asked for.
+fn roles(py: Python<'_>, role: &str, placement_driver: Option<Addresses>) -> PyResult<Roles> {
+    match (role, placement_driver) {
+        ("range-server", Some(addresses)) => {
+            let list = match addresses {
+                Addresses::One(list) => list,
+                Addresses::Several(addresses) => addresses.join(","),
+            };
+            let (addresses, _) =
+                ServerAddress::parse_list(&list).map_err(|error| errors::bad_server_config(py, &error.to_string()))?;
+            Ok(Roles::RangeServer {
+                placement_driver: addresses.iter().map(ToString::to_string).collect(),
+            })
+        }
+        ("range-server", None) => Err(PyValueError::new_err(
+            "role=\"range-server\" needs placement_driver=, the host:port of the placement driver",
+        )),
+        ("both" | "placement-driver", Some(_)) => {
+            Err(PyValueError::new_err("placement_driver= is for role=\"range-server\""))
+        }
+        ("both", None) => Ok(Roles::Both),
+        ("placement-driver", None) => Ok(Roles::PlacementDriver),
+        (other, _) => Err(PyValueError::new_err(format!(
+            "role is \"both\", \"placement-driver\" or \"range-server\", not {other:?}"
+        ))),
+    }
+}
+
 /// As clients write it.
 fn address(server: &sbp_server::Server) -> String {
     let scheme = if server.has_tls() { "sbps://" } else { "" };
@@ -157,7 +193,8 @@ impl Server {
         data_dir = None, *, listen = "127.0.0.1:0", advertise = None, durability = "fsync", insecure_listen = false,
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
         jwks = None, jwt_issuer = None, jwt_audience = None, audit = None, http = None, http_hosts = None,
-        metrics_per_stream = false, max_unauthenticated_connections = None, jwks_ca = None,
+        metrics_per_stream = false, max_unauthenticated_connections = None, jwks_ca = None, role = "both",
+        placement_driver = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -182,6 +219,8 @@ impl Server {
         metrics_per_stream: bool,
         max_unauthenticated_connections: Option<usize>,
         jwks_ca: Option<PathBuf>,
+        role: &str,
+        placement_driver: Option<Addresses>,
     ) -> PyResult<Self> {
         let durability = match durability {
             "fsync" => Durability::Fsync,
@@ -192,7 +231,12 @@ impl Server {
                 )));
             }
         };
+        let roles = roles(py, role, placement_driver)?;
+        // One with both roles has no other servers to talk to.
+        let peer_tls = tls.as_ref().filter(|_| roles != Roles::Both).map(Tls::client);
         let mut config = ServerConfig {
+            roles,
+            peer_tls,
             data_dir,
             listen: listen.to_owned(),
             advertise,
