@@ -63,7 +63,8 @@ impl Folding {
     pub fn restored(range: RangeIndex, up_to: Position) -> Self {
         Self {
             newest: Some((range, up_to)),
-            ..Self::default()
+            #[cfg(feature = "testing")]
+            late: Vec::new(),
         }
     }
 
