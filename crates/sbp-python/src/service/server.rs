@@ -151,6 +151,17 @@ enum Addresses {
     Several(Vec<String>),
 }
 
+/// Whether the disk is waited for, as it was asked for.
+fn durability(asked: &str) -> PyResult<Durability> {
+    match asked {
+        "fsync" => Ok(Durability::Fsync),
+        "none" => Ok(Durability::None),
+        other => Err(PyValueError::new_err(format!(
+            "durability is \"fsync\" or \"none\", not {other:?}"
+        ))),
+    }
+}
+
 /// Which roles were asked for.
 fn roles(py: Python<'_>, role: &str, placement_driver: Option<Addresses>) -> PyResult<Roles> {
     match (role, placement_driver) {
@@ -222,15 +233,7 @@ impl Server {
         role: &str,
         placement_driver: Option<Addresses>,
     ) -> PyResult<Self> {
-        let durability = match durability {
-            "fsync" => Durability::Fsync,
-            "none" => Durability::None,
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "durability is \"fsync\" or \"none\", not {other:?}"
-                )));
-            }
-        };
+        let durability = self::durability(durability)?;
         let roles = roles(py, role, placement_driver)?;
         // One with both roles has no other servers to talk to.
         let peer_tls = tls.as_ref().filter(|_| roles != Roles::Both).map(Tls::client);
