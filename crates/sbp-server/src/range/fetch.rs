@@ -167,7 +167,12 @@ pub(crate) fn judge_fetch(
     bytes_from: impl FnOnce(RangeKey, Offset) -> u64,
 ) -> Readiness {
     let located = hosted(table, entry.stream).and_then(|stream| {
-        let range = View::of(table, entry.stream, stream).locate(entry.offset)?;
+        let view = View::of(table, entry.stream, stream);
+        let range = view.locate(entry.offset)?;
+        let does_not_wait = limits.last_call || limits.min_bytes == 0;
+        if entry.offset > range.confirmed && does_not_wait {
+            return Err((view.elsewhere(entry.offset), None));
+        }
         Ok((stream, range))
     });
     let (stream, range) = match located {
@@ -232,13 +237,16 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn of(table: &RangeTable, id: StreamId, stream: &'a HostedStream) -> Self {
-        let goes_on = stream.last().is_some_and(|last| last.phase == Phase::Sealed);
+        let knows_end = match stream.last() {
+            Some(last) if last.replica.is_some() => last.knows_its_end(),
+            last => table.knows_all() || last.is_none_or(|last| last.phase != Phase::Sealed),
+        };
         Self {
             id,
             stream,
             end: stream.confirmed_end(),
             knows_start: table.knows_all() || stream.start_known,
-            knows_end: table.knows_all() || !goes_on,
+            knows_end,
         }
     }
 
@@ -256,6 +264,10 @@ impl<'a> View<'a> {
         }
         match range {
             Some(range) if offset >= stream.start && offset <= range.confirmed => return Ok(range),
+            // What other servers have confirmed reaches this one later, or never: then it is sealed.
+            Some(range) if offset >= stream.start && range.phase != Phase::Sealed && !self.knows_end => {
+                return Ok(range);
+            }
             _ => {}
         }
         let nearer = if offset < stream.start && self.knows_start {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use sbp_log::{EntryHead, WriterState};
-use sbp_replication::{Recovered, Replica, Rules};
+use sbp_replication::{NotTaken, Recovered, Replica, Rules};
 use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, WriterId};
 use smallvec::SmallVec;
 
@@ -46,6 +46,17 @@ impl RangeState {
             stream,
             range: self.index,
         }
+    }
+
+    /// Whether this server can say where the stream ends, whose last range here this is and which other servers hold too: it
+    /// is the primary, the range is not sealed, and nobody else can have confirmed more of it.
+    pub(super) fn knows_its_end(&self) -> bool {
+        let takes_appends = self.replica.as_deref().map(Replica::takes_appends);
+        let is_primary = matches!(
+            takes_appends,
+            Some(Ok(()) | Err(NotTaken::TooManyUnconfirmed | NotTaken::WritersMissing))
+        );
+        is_primary && self.phase != Phase::Sealed && !self.is_cut_off
     }
 
     /// What is kept of the copy of a range that other servers hold too, and that begins at `start` now.

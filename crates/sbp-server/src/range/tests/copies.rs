@@ -12,8 +12,8 @@ use sbp_types::{Epoch, Offset, Position, ServerId, TimestampMs};
 
 use super::rig::{FIRST, Rig, STREAM, job, of_writer, short};
 use crate::range::{
-    AppendDone, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, WriterSequence,
-    judge_fetch,
+    AppendDone, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, Start, WriterSequence,
+    judge_fetch, resolve_start,
 };
 
 const PRIMARY: ServerId = ServerId(1);
@@ -340,6 +340,51 @@ fn readers_of_a_follower_see_what_is_confirmed_and_no_more() {
     copies.primary().wait(1);
     copies.exchange(1);
     assert!(matches!(judge(&copies), Readiness::Read(_)));
+}
+
+#[test]
+fn the_primary_alone_says_where_the_stream_ends_and_only_while_it_takes_appends() {
+    let mut copies = Copies::new(3, 2);
+    copies.append(job(0, 100));
+    copies.exchange(1);
+    copies.primary().wait(1);
+    let waiting = Limits {
+        min_bytes: 1,
+        last_call: false,
+        budget: 1 << 20,
+    };
+    let at_once = Limits {
+        min_bytes: 0,
+        ..waiting
+    };
+    let judge = |copies: &Copies, member: usize, limits| {
+        let ranges = copies.rigs[member].server.hub.ranges.lock();
+        let behind = FetchEntry {
+            stream: STREAM,
+            offset: Offset(9),
+            end: None,
+            batch_max_bytes: 0,
+        };
+        let end = resolve_start(&ranges.table, STREAM, Offset::LATEST, None);
+        let end = end.map_err(|(refusal, _)| refusal.code);
+        match judge_fetch(&ranges.table, &behind, limits, |_, _| 0) {
+            Readiness::Refused(refusal, _) => (end, Some(refusal.code)),
+            Readiness::Wait => (end, None),
+            other => panic!("{other:?}"),
+        }
+    };
+    let elsewhere = ErrorCode::RANGE_NOT_FOUND;
+    let outside = ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS;
+    let end = Ok(Start::At(Offset(1)));
+    assert_eq!(judge(&copies, 0, waiting), (end.clone(), Some(outside)));
+    assert_eq!(judge(&copies, 0, at_once), (end, Some(outside)));
+    // A follower may only not have been told yet.
+    assert_eq!(judge(&copies, 1, waiting), (Err(elsewhere), None));
+    assert_eq!(judge(&copies, 1, at_once), (Err(elsewhere), Some(elsewhere)));
+    // Fenced, it does not know what goes on elsewhere.
+    copies.vote(0);
+    assert_eq!(judge(&copies, 0, waiting), (Err(elsewhere), None));
+    assert_eq!(judge(&copies, 0, at_once), (Err(elsewhere), Some(elsewhere)));
 }
 
 fn copies_end(ranges: &crate::range::Ranges) -> Offset {
