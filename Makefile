@@ -48,9 +48,13 @@ wheel: venv ## Build the release wheel into target/wheels.
 
 DISTRIBUTIONS := target/dist
 ZIG := ziglang==0.17.1
+UNWINDER = $(CURDIR)/target/unwinder/$(1)/libgcc_s.so.1
+# With the name of a system that Zig knows, the module takes the unwinder of that system's C library.
 define build_for
 	@echo "== wheel for $(1), $(2)"
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --profile $(PROFILE) --locked --quiet --zig --target $(1) --compatibility $(2) --out $(DISTRIBUTIONS)
+	$(if $(3),@mkdir -p $(dir $(UNWINDER)) && $(BIN)/python -m ziglang cc -target $(3) -shared -nostdlib -Xlinker -soname -Xlinker libgcc_s.so.1 \
+		-o $(UNWINDER) crates/sbp-python/unwinder/libgcc_s.c)
+	@$(if $(3),SBP_UNWINDER=$(UNWINDER)) PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --profile $(PROFILE) --locked --quiet --zig --target $(1) --compatibility $(2) --out $(DISTRIBUTIONS)
 endef
 
 PROFILE ?= release
@@ -61,12 +65,12 @@ sdist: venv ## Build the source distribution into target/dist.
 dist: sdist ## Build what is published, into target/dist: wheels for x86_64 and aarch64 (glibc 2.28), x86_64 (musl 1.2), and the source.
 	@rustup --quiet target add aarch64-unknown-linux-gnu x86_64-unknown-linux-gnu x86_64-unknown-linux-musl
 	@$(UV) pip install --quiet --python $(BIN)/python $(ZIG)
-	$(call build_for,x86_64-unknown-linux-gnu,manylinux_2_28)
-	$(call build_for,aarch64-unknown-linux-gnu,manylinux_2_28)
+	$(call build_for,x86_64-unknown-linux-gnu,manylinux_2_28,x86_64-linux-gnu.2.28)
+	$(call build_for,aarch64-unknown-linux-gnu,manylinux_2_28,aarch64-linux-gnu.2.28)
 	$(call build_for,x86_64-unknown-linux-musl,musllinux_1_2)
 
-test-dist: ## Run the aarch64 wheel of target/dist on an emulated machine (Debian's qemu-user and arm64 packages).
-	@$(PYTHON) tests/wheel/aarch64.py $(DISTRIBUTIONS)
+test-dist: ## Run the x86_64 wheel of target/dist, and the aarch64 one on an emulated machine (Debian's qemu-user and arm64 packages).
+	@$(PYTHON) tests/wheel/distributions.py $(DISTRIBUTIONS)
 
 WHEELS_OF_IMAGE ?= $(WHEELS)
 test-container: ## Build docs/operate/Containerfile with podman and run it: TLS, a token, SIGTERM, a volume, no root. BASE=debian makes the base image from Debian's packages.

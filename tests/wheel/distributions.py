@@ -1,6 +1,7 @@
-"""Runs the wheel for aarch64 on this machine: CPython and its libraries from Debian's arm64 packages, under qemu-user.
+"""Runs wheels of `make dist`: the one for x86_64 in an empty environment, the one for aarch64 with CPython and its
+libraries from Debian's arm64 packages, under qemu-user.
 
-    python3 tests/wheel/aarch64.py target/dist
+    python3 tests/wheel/distributions.py target/dist
 
 Needs `apt-get` and `qemu-aarch64` (package qemu-user). Nothing is installed: the packages are unpacked into a temporary
 directory, and the machine's own list of architectures stays as it is.
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -20,7 +22,7 @@ PACKAGES = (
     "python3.11-minimal libpython3.11-minimal libpython3.11-stdlib libc6 libgcc-s1 libssl3 libexpat1 zlib1g libffi8 "
     "libbz2-1.0 liblzma5"
 ).split()
-SMOKE = """
+FIRST_STEPS = """
 import asyncio, platform
 import sbp_native as sbp
 
@@ -43,6 +45,20 @@ assert values[1_000:1_100] == [b"%d" % index for index in range(100)]
 assert values[1_100:] == [b"y"] * 256
 print(f"{platform.machine()}, CPython {platform.python_version()}, sbp-native {sbp.__version__}: {len(values)} records")
 """
+# A thread that waits in a call when the interpreter is gone is ended by the C library, which walks through its frames.
+ENDS_WHILE_A_THREAD_WAITS = """
+import threading
+import sbp_native as sbp
+
+server = sbp.Server()
+client = sbp.connect(server.address)
+tail = client.create_stream("orders").tail()
+waits = threading.Event()
+threading.Thread(target=lambda: (waits.set(), next(tail)), daemon=True).start()
+waits.wait()
+print("ends while a thread waits")
+"""
+PROGRAMS = (FIRST_STEPS, ENDS_WHILE_A_THREAD_WAITS)
 
 
 def _unpack(packages: Path, root: Path) -> None:
@@ -60,21 +76,40 @@ def _unpack(packages: Path, root: Path) -> None:
         subprocess.run(["dpkg", "-x", str(package), str(root)], check=True, timeout=60)
 
 
-def main() -> None:
-    """Unpack the newest wheel for aarch64 of a directory, and append to and read from a server of its own."""
-    if shutil.which("qemu-aarch64") is None:
-        sys.exit("qemu-aarch64 is missing: apt-get install qemu-user")
-    wheels = sorted(Path(sys.argv[1]).glob("sbp_native-*aarch64.whl"), key=lambda path: path.stat().st_mtime)
+def _newest(directory: str, pattern: str) -> Path:
+    wheels = sorted(Path(directory).glob(pattern), key=lambda path: path.stat().st_mtime)
     if not wheels:
-        sys.exit(f"there is no wheel for aarch64 in {sys.argv[1]}: make dist")
+        sys.exit(f"there is no {pattern} in {directory}: make dist")
+    return wheels[-1]
+
+
+def _run_here(wheel: Path) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        venv.create(directory, with_pip=True)
+        python = Path(directory) / "bin/python"
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-index", wheel], check=True, timeout=300)
+        for program in PROGRAMS:
+            subprocess.run([python, "-X", "faulthandler", "-c", program], check=True, timeout=120)
+
+
+def _run_emulated(wheel: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
         packages, root, site = (Path(directory) / name for name in ("packages", "root", "site"))
         _unpack(packages, root)
-        with zipfile.ZipFile(wheels[-1]) as wheel:
-            wheel.extractall(site)
-        program = f"import sys\nsys.path.insert(0, {str(site)!r})\n{SMOKE}"
-        command = ["qemu-aarch64", "-L", str(root), str(root / "usr/bin/python3.11"), "-c", program]
-        subprocess.run(command, check=True, timeout=600)
+        with zipfile.ZipFile(wheel) as files:
+            files.extractall(site)
+        for program in PROGRAMS:
+            found = f"import sys\nsys.path.insert(0, {str(site)!r})\n{program}"
+            command = ["qemu-aarch64", "-L", str(root), str(root / "usr/bin/python3.11"), "-c", found]
+            subprocess.run(command, check=True, timeout=600)
+
+
+def main() -> None:
+    """Append to a server of its own, read back, and end while a thread waits, with each wheel."""
+    if shutil.which("qemu-aarch64") is None:
+        sys.exit("qemu-aarch64 is missing: apt-get install qemu-user")
+    _run_here(_newest(sys.argv[1], "sbp_native-*manylinux_2_28_x86_64.whl"))
+    _run_emulated(_newest(sys.argv[1], "sbp_native-*aarch64.whl"))
 
 
 if __name__ == "__main__":
