@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +39,44 @@ def test_a_stream_with_three_copies_survives_each_server_in_turn(cluster: testin
         assert values(stream) == wanted
 
 
+def test_a_writer_goes_through_a_takeover(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        with stream.writer() as writer:
+            for number in range(600):
+                if number == 200:
+                    cluster.stop(0)
+                if number == 400:
+                    cluster.start(0)
+                    cluster.stop(1)
+                writer.append(b"%d" % number)
+        assert values(stream) == [b"%d" % number for number in range(600)]
+
+
+def test_a_tail_goes_through_takeovers(cluster: testing.Cluster) -> None:
+    seen: list[bytes | None] = []
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+
+        def follow() -> None:
+            with sbp.connect(cluster.address, timeout=30) as other:
+                for batch in other.stream("orders").tail("earliest"):
+                    seen.extend(batch.values)
+                    if len(seen) == 40:
+                        return
+
+        tail = threading.Thread(target=follow, daemon=True)
+        tail.start()
+        for number in range(40):
+            if number in (10, 20, 30):
+                cluster.stop(number // 10 - 1)
+            stream.append(b"%d" % number)
+            if number in (15, 25, 35):
+                cluster.start(number // 10 - 1)
+        tail.join(60)
+        assert seen == [b"%d" % number for number in range(40)]
+
+
 def test_the_placement_driver_can_be_away(cluster: testing.Cluster) -> None:
     with sbp.connect(cluster.address, timeout=30) as client:
         stream = client.create_stream("orders", replicas=3, acks=2)
@@ -46,6 +85,16 @@ def test_the_placement_driver_can_be_away(cluster: testing.Cluster) -> None:
         stream.append(b"after")
         assert values(stream) == [b"before", b"after"]
         client.create_stream("others", replicas=3, acks=2).append(b"x")
+
+
+def test_what_one_server_has_lost_the_others_have(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        stream.append(b"kept")
+        cluster.lose(0)
+        stream.append(b"on the two others")
+        cluster.start(0)
+        assert values(stream) == [b"kept", b"on the two others"]
 
 
 def test_numbers_are_those_of_range_servers(cluster: testing.Cluster) -> None:

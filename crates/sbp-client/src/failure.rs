@@ -137,6 +137,18 @@ impl Cause {
         matches!(self, Self::Refused { code, .. } if *code == ErrorCode::RS_DATA_CORRUPTED)
     }
 
+    /// Whether another server that has the same records may well answer.
+    pub(crate) fn is_of_one_server(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => matches!(
+                *code,
+                ErrorCode::RANGE_NOT_FOUND | ErrorCode::RS_DATA_CORRUPTED | ErrorCode::SHUTTING_DOWN
+            ),
+            Self::Deadline { .. } => true,
+            cause => cause.is_loss(),
+        }
+    }
+
     /// Whether there is no connection, or there was none.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(

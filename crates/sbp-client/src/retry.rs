@@ -131,8 +131,8 @@ fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
         Cause::Refused { .. } => about_refusal(cause, asked, attempt),
         Cause::ConnectionLost { sent: true, .. } if twice => Decision::IN_DOUBT,
         Cause::ConnectionLost { .. } | Cause::NotStarted => again(at_first(Wait::BackOff), Target::Same),
-        // A server that was named may have come back under another address.
-        Cause::Unreachable { hopeless: false, .. } if asked.routed && asked.half == Half::Ranges => {
+        // A server that was named may have come back under another address, and others may have what it has.
+        Cause::Unreachable { .. } if asked.routed && asked.half == Half::Ranges => {
             again(Wait::BackOff, Target::Refreshed)
         }
         Cause::Unreachable { hopeless: false, .. } => again(Wait::BackOff, Target::Same),

@@ -186,8 +186,10 @@ pub(crate) async fn pause(
                 }
                 (Target::Elsewhere | Target::Refreshed, Where::Placement) => pool.look_elsewhere(),
                 (Target::Elsewhere, Where::Stream(..)) if !pool.is_routed() => home.move_on(),
-                (Target::Elsewhere | Target::Refreshed, Where::Stream(stream, _)) => {
-                    find(pool, stream, deadline, last).await?;
+                (Target::Elsewhere | Target::Refreshed, Where::Stream(stream, offset)) => {
+                    if !(failure.cause.is_of_one_server() && pool.read_elsewhere(stream, offset)) {
+                        find(pool, stream, deadline, last).await?;
+                    }
                 }
             }
             Ok(())

@@ -97,6 +97,12 @@ impl ConnectionPool {
             .is_none_or(|copies| copies > 1)
     }
 
+    /// Whether there is another server to read a stream from at an offset, after the one that was asked did not answer; it is
+    /// asked from now on.
+    pub(crate) fn read_elsewhere(&self, stream: StreamId, offset: Offset) -> bool {
+        self.is_routed() && self.routes.lock().read_elsewhere(stream, offset)
+    }
+
     pub(crate) fn is_routed(&self) -> bool {
         self.routed.load(Ordering::Acquire)
     }

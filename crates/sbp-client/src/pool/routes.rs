@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use sbp_messages::Range;
+use sbp_messages::{Range, ReplicaServer, ReplicaState};
 use sbp_types::{Offset, ServerId, StreamId};
 use smallvec::SmallVec;
 
@@ -15,15 +15,49 @@ pub(crate) struct ServerLocation {
     pub(crate) address: String,
 }
 
-/// One range and who takes its appends.
+impl ServerLocation {
+    fn of(replica: &ReplicaServer) -> Option<Self> {
+        let server = replica.range_server.as_ref()?;
+        Some(Self {
+            server: server.server_id,
+            address: server.advertise_addr.clone(),
+        })
+    }
+}
+
+/// One range and who holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stretch {
     start: Offset,
     /// `None` while it is open.
     end: Option<Offset>,
-    location: ServerLocation,
-    /// Servers that hold it.
-    copies: usize,
+    /// Those that hold all of it, the one that takes its appends first.
+    servers: SmallVec<[ServerLocation; 1]>,
+    /// Which of them it is read from: the next one after each that did not answer.
+    reading: usize,
+}
+
+impl Stretch {
+    fn new(range: &Range) -> Option<Self> {
+        let primary = range.primary()?;
+        let is_primary = |replica: &ReplicaServer| {
+            let server = replica.range_server.as_ref();
+            server.is_some_and(|server| server.server_id == primary.server_id)
+        };
+        let complete = |replica: &&ReplicaServer| is_primary(replica) || replica.state != ReplicaState::COPYING;
+        let mut servers: Vec<_> = range.servers.iter().filter(complete).collect();
+        servers.sort_by_key(|replica| !is_primary(replica));
+        Some(Self {
+            start: range.start_offset,
+            end: range.end(),
+            servers: servers.into_iter().filter_map(ServerLocation::of).collect(),
+            reading: 0,
+        })
+    }
+
+    fn primary(&self) -> Option<&ServerLocation> {
+        self.servers.first()
+    }
 }
 
 /// Where the ranges of one stream are, in their order.
@@ -35,18 +69,7 @@ pub(crate) struct Route {
 impl Route {
     /// The route that a list of ranges describes. Ranges that nobody holds are not in it.
     pub(crate) fn new(ranges: &[Range]) -> Self {
-        let stretches = ranges.iter().filter_map(|range| {
-            let server = range.primary()?;
-            Some(Stretch {
-                start: range.start_offset,
-                end: range.end(),
-                location: ServerLocation {
-                    server: server.server_id,
-                    address: server.advertise_addr.clone(),
-                },
-                copies: range.servers.len(),
-            })
-        });
+        let stretches = ranges.iter().filter_map(Stretch::new);
         Self {
             stretches: stretches.collect(),
         }
@@ -56,13 +79,26 @@ impl Route {
     /// later one; one that no range has, to the nearest, which knows the bounds. Appends go to the latest: the last range,
     /// open or about to be followed.
     fn stretch(&self, offset: Offset) -> Option<&Stretch> {
-        match offset {
-            Offset::LATEST => self.stretches.last(),
-            offset => self
-                .stretches
-                .iter()
-                .find(|stretch| stretch.end.is_none_or(|end| offset < end))
-                .or_else(|| self.stretches.last()),
+        self.stretches.get(self.place(offset)?)
+    }
+
+    fn place(&self, offset: Offset) -> Option<usize> {
+        let last = self.stretches.len().checked_sub(1)?;
+        let mut stretches = self.stretches.iter();
+        let found = match offset {
+            Offset::LATEST => None,
+            offset => stretches.position(|stretch| stretch.end.is_none_or(|end| offset < end)),
+        };
+        Some(found.unwrap_or(last))
+    }
+
+    /// Goes on reading where was read before, in ranges that the same servers hold.
+    fn read_as(&mut self, before: &Self) {
+        for stretch in &mut self.stretches {
+            let same = |known: &&Stretch| known.start == stretch.start && known.servers == stretch.servers;
+            if let Some(known) = before.stretches.iter().find(same) {
+                stretch.reading = known.reading;
+            }
         }
     }
 }
@@ -78,21 +114,46 @@ pub(crate) struct Routes {
 const MOST: usize = 65_536;
 
 impl Routes {
-    /// Who has a stream at an offset.
+    /// Who is asked for a stream at an offset; for [`Offset::LATEST`] the server that takes the appends, which alone knows where
+    /// the stream ends.
     pub(crate) fn location(&self, stream: StreamId, offset: Offset) -> Option<&ServerLocation> {
         let stretch = self.known.get(&stream)?.stretch(offset)?;
-        Some(&stretch.location)
+        match offset {
+            Offset::LATEST => stretch.primary(),
+            _ => stretch.servers.get(stretch.reading).or_else(|| stretch.primary()),
+        }
+    }
+
+    /// The server that was asked for a stream at an offset did not answer: the next one that holds it is asked. `false` when
+    /// each was: then the first one's turn has come again, and it is worth asking where the stream is now.
+    pub(crate) fn read_elsewhere(&mut self, stream: StreamId, offset: Offset) -> bool {
+        let Some(route) = self.known.get_mut(&stream).filter(|_| offset != Offset::LATEST) else {
+            return false;
+        };
+        let place = route.place(offset);
+        let Some(stretch) = place.and_then(|place| route.stretches.get_mut(place)) else {
+            return false;
+        };
+        stretch.reading += 1;
+        let is_another = stretch.reading < stretch.servers.len();
+        if !is_another {
+            stretch.reading = 0;
+        }
+        is_another
     }
 
     /// How many servers hold a stream at an offset; `None` where that is not known.
     pub(crate) fn copies(&self, stream: StreamId, offset: Offset) -> Option<usize> {
         let route = self.known.get(&stream)?;
-        Some(route.stretch(offset).map_or(0, |stretch| stretch.copies))
+        Some(route.stretch(offset).map_or(0, |stretch| stretch.servers.len()))
     }
 
-    pub(crate) fn learn(&mut self, stream: StreamId, route: Route) {
+    pub(crate) fn learn(&mut self, stream: StreamId, mut route: Route) {
         if self.known.len() >= MOST {
             self.known.clear();
+        }
+        if let Some(before) = self.known.get(&stream) {
+            route.read_as(before);
         }
         self.known.insert(stream, route);
     }
@@ -104,10 +165,10 @@ impl Routes {
 
 #[cfg(test)]
 mod tests {
-    use sbp_messages::{Range, RangeServer, ReplicaServer};
+    use sbp_messages::{Range, RangeServer, ReplicaServer, ReplicaState};
     use sbp_types::{Offset, RangeIndex, ServerId, StreamId};
 
-    use super::{Route, Routes};
+    use super::{Route, Routes, ServerLocation};
 
     fn range(index: i32, start: i64, end: i64, servers: &[(i32, bool)]) -> Range {
         let replica = |&(id, is_primary): &(i32, bool)| ReplicaServer {
@@ -149,13 +210,9 @@ mod tests {
             (Offset::LATEST, 4),
         ];
         for (offset, server) in table {
-            assert_eq!(
-                route.stretch(offset).unwrap().location.server,
-                ServerId(server),
-                "{offset}"
-            );
+            assert_eq!(primary(&route, offset).server, ServerId(server), "{offset}");
         }
-        assert_eq!(route.stretch(Offset::LATEST).unwrap().location.address, "host4:1");
+        assert_eq!(primary(&route, Offset::LATEST).address, "host4:1");
         let mut routes = Routes::default();
         routes.learn(StreamId(1), route);
         let copies = [5, 10, 20].map(|offset| routes.copies(StreamId(1), Offset(offset)));
@@ -167,8 +224,42 @@ mod tests {
     #[test]
     fn a_stream_whose_last_range_is_sealed_is_asked_for_where_that_one_is() {
         let route = Route::new(&[range(0, 0, 10, &[(1, true)])]);
-        assert_eq!(route.stretch(Offset(10)).unwrap().location.server, ServerId(1));
-        assert_eq!(route.stretch(Offset::LATEST).unwrap().location.server, ServerId(1));
+        assert_eq!(primary(&route, Offset(10)).server, ServerId(1));
+        assert_eq!(primary(&route, Offset::LATEST).server, ServerId(1));
+    }
+
+    #[test]
+    fn every_complete_copy_is_tried_before_anybody_is_asked_where_they_are() {
+        let stream = StreamId(1);
+        let ranges = || {
+            let mut sealed = range(0, 0, 10, &[(2, false), (1, true), (3, false), (4, false)]);
+            sealed.servers[2].state = ReplicaState::COPYING;
+            [sealed, range(1, 10, -1, &[(1, true), (2, false)])]
+        };
+        let mut routes = Routes::default();
+        routes.learn(stream, Route::new(&ranges()));
+        let at = |routes: &Routes, offset| routes.location(stream, offset).unwrap().server.0;
+        let mut read = vec![at(&routes, Offset(3))];
+        while routes.read_elsewhere(stream, Offset(3)) {
+            read.push(at(&routes, Offset(3)));
+            // Asked for again for another reason: who is read from stays.
+            routes.learn(stream, Route::new(&ranges()));
+        }
+        assert_eq!(read, [1, 2, 4], "the one that is being copied to has not got it yet");
+        assert_eq!(at(&routes, Offset(3)), 1, "the first one again");
+        assert_eq!(at(&routes, Offset(10)), 1, "another range");
+        assert!(routes.read_elsewhere(stream, Offset(10)));
+        assert_eq!((at(&routes, Offset(10)), at(&routes, Offset::LATEST)), (2, 1));
+        assert!(
+            !routes.read_elsewhere(stream, Offset::LATEST),
+            "appends have one server"
+        );
+        routes.learn(stream, Route::new(&[range(1, 10, -1, &[(2, true), (3, false)])]));
+        assert_eq!(at(&routes, Offset(10)), 2, "other servers: the primary");
+    }
+
+    fn primary(route: &Route, offset: Offset) -> &ServerLocation {
+        route.stretch(offset).unwrap().primary().unwrap()
     }
 
     #[test]

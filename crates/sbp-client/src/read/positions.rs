@@ -44,15 +44,34 @@ impl Client {
         streams: &[StreamId],
         timeout: Option<Duration>,
     ) -> Result<Each<Positions>, ClientError> {
-        let entries: Vec<_> = streams.iter().map(|&stream| bounds_of(stream, None)).collect();
-        let results = self.resolve(&entries, timeout).await?;
-        let each = results.into_iter().zip(streams).map(|(result, &stream)| {
-            result.map(|found| Positions {
-                stream,
-                earliest: found.start_offset,
-                latest: found.high_watermark,
-            })
-        });
+        let deadline = self.deadline(timeout);
+        let bounds = |from| {
+            streams
+                .iter()
+                .map(|&stream| Wanted {
+                    from,
+                    ..bounds_of(stream, None)
+                })
+                .collect()
+        };
+        let earliest = self.resolve(bounds(Offset::EARLIEST), deadline).await?;
+        // Where ranges are apart, the server of the last one alone knows where the stream ends.
+        let latest = match self.pool().is_routed() {
+            true => self.resolve(bounds(Offset::LATEST), deadline).await?,
+            false => earliest.clone(),
+        };
+        let each = earliest
+            .into_iter()
+            .zip(latest)
+            .zip(streams)
+            .map(|((first, last), &stream)| {
+                let (first, last) = (first?, last?);
+                Ok(Positions {
+                    stream,
+                    earliest: first.start_offset,
+                    latest: last.high_watermark.max(first.start_offset),
+                })
+            });
         Ok(each.collect())
     }
 
@@ -70,7 +89,7 @@ impl Client {
         let deadline = self.deadline(timeout);
         let mut offsets = Vec::with_capacity(times.len());
         let mut looking = JoinSet::new();
-        for (place, found) in self.resolve(&some(times), timeout).await?.into_iter().enumerate() {
+        for (place, found) in self.resolve(some(times), deadline).await?.into_iter().enumerate() {
             // Servers know times by batch alone: which record of the batch it is, its own times say.
             if let (Ok(found), Some(&(stream, time))) = (&found, times.get(place))
                 && found.base_offset < found.high_watermark
@@ -124,7 +143,7 @@ impl Client {
         times: &[(StreamId, TimestampMs)],
         timeout: Option<Duration>,
     ) -> Result<Each<Offset>, ClientError> {
-        let results = self.resolve(&some(times), timeout).await?;
+        let results = self.resolve(some(times), self.deadline(timeout)).await?;
         Ok(results
             .into_iter()
             .map(|result| result.map(|found| found.base_offset))
@@ -182,27 +201,30 @@ impl Client {
         Ok(settled.collect())
     }
 
-    /// Asks for positions without data, from the earliest offset on or from a time on: each server for the streams that
-    /// it has, and the placement driver for those that it has no more.
-    async fn resolve(&self, entries: &[Wanted], timeout: Option<Duration>) -> Result<Each<FetchedPlace>, ClientError> {
-        let deadline = self.deadline(timeout);
+    /// Asks for positions without data, from an end of the stream or from a time on: each server for the streams that
+    /// it has, and the placement driver for those that it has no more. A time that a server's ranges do not reach is looked
+    /// for where the next ones are.
+    async fn resolve(&self, mut entries: Vec<Wanted>, deadline: Instant) -> Result<Each<FetchedPlace>, ClientError> {
         let mut resolved: Vec<Option<Result<FetchedPlace, ClientError>>> = vec![None; entries.len()];
         let mut open: Vec<usize> = (0..entries.len()).collect();
         let mut trying: Option<Trying> = None;
         while !open.is_empty() {
-            let mut missed: Option<(StreamId, Failure)> = None;
+            let mut missed: Option<(Wanted, Failure)> = None;
             let mut again = Vec::new();
-            for (part, results, server) in self.ask_all(&open, entries, deadline).await? {
+            for (part, results, server) in self.ask_all(&open, &entries, deadline).await? {
                 for (place, result) in part.into_iter().zip(results) {
-                    let (Some(&Wanted { stream, .. }), Some(slot)) = (entries.get(place), resolved.get_mut(place))
-                    else {
+                    let (Some(entry), Some(slot)) = (entries.get_mut(place), resolved.get_mut(place)) else {
                         continue;
                     };
+                    let stream = entry.stream;
                     match result {
                         Ok(at) => *slot = Some(Ok(at)),
-                        Err(RefusedEntry { status, .. }) if is_elsewhere(status.code) => {
+                        Err(RefusedEntry { status, bounds }) if is_elsewhere(status.code) => {
                             again.push(place);
-                            missed = Some((stream, Cause::refused(&status, 0).into()));
+                            match bounds.filter(|&(_, searched)| entry.time.is_some() && searched > entry.from) {
+                                Some((_, searched)) => entry.from = searched,
+                                None => missed = Some((*entry, Cause::refused(&status, 0).into())),
+                            }
                         }
                         Err(RefusedEntry { status, .. }) => {
                             let error = ClientError::entry(&status, Some(&server)).with_stream(stream);
@@ -212,8 +234,8 @@ impl Client {
                     }
                 }
             }
-            if let Some((stream, failure)) = missed {
-                let to = Where::Stream(stream, PLACE);
+            if let Some((Wanted { stream, from, .. }, failure)) = missed {
+                let to = Where::Stream(stream, from);
                 let trying = trying.get_or_insert_with(|| Trying::new(Repeat::Harmless, to, deadline));
                 trying.to = to;
                 // The pause refreshes the route of this stream; those of the others that were missed are refreshed here.
@@ -268,7 +290,7 @@ impl Client {
             opcode: FetchRequest::OPCODE,
             needs: Need::BoundedFetch,
             repeat: Repeat::Harmless,
-            to: Where::Stream(first.stream, PLACE),
+            to: Where::Stream(first.stream, first.from),
             deadline,
         };
         let request = plan::request(asked.iter().copied(), Duration::ZERO, 0, 0);
@@ -295,9 +317,6 @@ fn some(times: &[(StreamId, TimestampMs)]) -> Vec<Wanted> {
         .map(|&(stream, time)| bounds_of(stream, Some(time)))
         .collect()
 }
-
-/// Positions are those of whole streams; as long as ranges stay together, whoever has one has all.
-const PLACE: Offset = Offset::EARLIEST;
 
 /// Notes where the first record of a time is.
 fn note_first(found: Result<Found, JoinError>, offsets: &mut Each<Offset>) {

@@ -107,9 +107,9 @@ pub(crate) struct Search {
     pub(crate) ranges: SmallVec<[SearchedRange; 1]>,
     pub(crate) from: Offset,
     pub(crate) time: TimestampMs,
-    /// Where the entry begins when no batch here reaches `time`. `None`: the stream goes on in ranges of other servers,
-    /// so this server cannot say.
-    pub(crate) otherwise: Option<Offset>,
+    /// Where the entry begins when no batch here reaches `time`; an error where the stream goes on in ranges of other servers,
+    /// so that this server cannot say: its `high_watermark` is how far was searched.
+    pub(crate) otherwise: Result<Offset, Positions>,
 }
 
 /// The part of a range that is searched.
@@ -139,17 +139,35 @@ pub(crate) fn resolve_start(
     };
     let Some(time) = time else { return Ok(Start::At(from)) };
     let first = view.locate(from)?;
-    let searched = stream.ranges.iter().filter(|range| range.index >= first.index);
-    let ranges = searched.map(|range| SearchedRange {
-        key: range.key(id),
-        from: from.max(range.start),
-        until: (range.phase == Phase::Sealed).then_some(range.confirmed),
-    });
+    let mut searched_to = first.confirmed;
+    let mut ranges = SmallVec::new();
+    for range in stream.ranges.iter().filter(|range| range.index >= first.index) {
+        // A range between the two is on other servers.
+        if range.start > searched_to {
+            break;
+        }
+        searched_to = range.confirmed;
+        ranges.push(SearchedRange {
+            key: range.key(id),
+            from: from.max(range.start),
+            until: (range.phase == Phase::Sealed || range.replica.is_some()).then_some(range.confirmed),
+        });
+    }
+    let goes_on = !view.knows_end || searched_to < view.end;
     Ok(Start::Search(Search {
-        ranges: ranges.collect(),
+        ranges,
         from,
         time,
-        otherwise: view.knows_end.then_some(view.end),
+        otherwise: match goes_on {
+            true => Err(Positions {
+                base_offset: None,
+                next_offset: searched_to,
+                start_offset: stream.start,
+                high_watermark: searched_to,
+                end_of_range: false,
+            }),
+            false => Ok(view.end),
+        },
     }))
 }
 

@@ -183,7 +183,7 @@ fn find_start(ranges: &RangeServer, stream: StreamId, search: &Search) -> Found 
         }
     }
     match search.otherwise {
-        Some(offset) => Found::Start(offset),
-        None => Found::Answer(FetchOutcome::refused(time_elsewhere(stream), None)),
+        Ok(offset) => Found::Start(offset),
+        Err(searched) => Found::Answer(FetchOutcome::refused(time_elsewhere(stream), Some(searched))),
     }
 }

@@ -491,7 +491,7 @@ fn names_of_places_are_resolved_once() {
         }],
         from: Offset(2),
         time,
-        otherwise: Some(Offset(10)),
+        otherwise: Ok(Offset(10)),
     });
     assert_eq!(start(OPAQUE, 2, Some(time)), Ok(search));
     assert_eq!(

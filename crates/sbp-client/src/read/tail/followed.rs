@@ -154,10 +154,10 @@ impl Followed {
             routed,
         };
         let decision = match &failure.cause {
-            // The server was silent for longer than an answer may take. It may answer the next time.
+            // The server was silent for longer than an answer may take. It may answer the next time, or another one does.
             Cause::Deadline { .. } => Decision::Again {
                 after: Wait::BackOff,
-                at: Target::Same,
+                at: if routed { Target::Refreshed } else { Target::Same },
             },
             // However often.
             cause => decide(

@@ -258,8 +258,12 @@ impl TailTask {
             _ => self.give_up_after,
         };
         let then = followed.failed(failure, now(), patience, policy, servers, routed)?;
+        let wanted = followed.wanted;
         if then == Then::Find || (then == Then::Elsewhere && routed) {
-            self.find(index);
+            let pool = self.client.pool();
+            if !(failure.cause.is_of_one_server() && pool.read_elsewhere(wanted.stream, wanted.from)) {
+                self.find(index);
+            }
         }
         Ok(then)
     }
