@@ -28,6 +28,14 @@ pub(super) fn stored_up_to(answer: Answer) -> Stored {
     }
 }
 
+/// The refusal of an append that stands behind the end of its range.
+pub(super) fn behind_the_end(key: RangeKey) -> Refusal {
+    let message = format!(
+        "range {key} was sealed before this append was confirmed: it is not stored, and the next range takes it"
+    );
+    Refusal::new(ErrorCode::RANGE_ALREADY_SEALED, message)
+}
+
 pub(super) fn answer_of(replica: &Replica, is_written_back: bool) -> Answer {
     if is_written_back {
         replica.answer_written_back()
@@ -187,12 +195,7 @@ impl Ranges {
             notifications.push(append.requester, append.entry.done(Ok(append.stored)));
         }
         for (_, append) in behind {
-            let refusal = Refusal::new(
-                ErrorCode::RANGE_ALREADY_SEALED,
-                format!(
-                    "range {key} was sealed before this append was confirmed: it is not stored, and the next range takes it"
-                ),
-            );
+            let refusal = behind_the_end(key);
             if let Promise::Fence { writer, epoch } = append.promise {
                 self.fence_ended(key.stream, writer, epoch, Some(&refusal), notifications);
             }

@@ -5,7 +5,8 @@ use sbp_log::{EntryHead, EntryKind, LogEntry, writers_in};
 use sbp_types::{Epoch, Position, RangeKey, TimestampMs};
 use smallvec::SmallVec;
 
-use crate::range::command::Command;
+use super::settle::behind_the_end;
+use crate::range::command::{Command, Effect};
 use crate::range::copies::RecentEntry;
 use crate::range::job::LogContext;
 use crate::range::notifications::Notifications;
@@ -130,9 +131,13 @@ impl Ranges {
     fn end_copy(&mut self, key: RangeKey, end: Position, notifications: &mut Notifications) {
         self.change_copy(key, |replica| replica.end_told(end));
         self.table.apply(Command::Publish { key, end: end.offset });
-        self.table.apply(Command::TakeBack { key, base: end.offset });
+        let taken_back = self.table.apply(Command::TakeBack { key, base: end.offset });
         self.grown.push(key);
         self.copy_moved(key, notifications);
+        if let Effect::TakenBack { from, .. } = taken_back {
+            // What grows in the next range is not what these waited for.
+            self.answer_lost(key.stream, from, &behind_the_end(key), notifications);
+        }
     }
 
     /// The writers of a stream are these, and no others.

@@ -10,10 +10,10 @@ use sbp_record::inspect;
 use sbp_replication::{Answer, Entry, Offered, Quorum, Replica, ReplicatedRange, Rules};
 use sbp_types::{Epoch, Offset, Position, ServerId, TimestampMs};
 
-use super::rig::{FIRST, Rig, STREAM, job, of_writer, short};
+use super::rig::{FIRST, Rig, STREAM, held, job, of_writer, short};
 use crate::range::{
-    AppendDone, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, Start, WriterSequence,
-    judge_fetch, resolve_start,
+    AppendDone, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, Start, StreamFacts,
+    WriterSequence, judge_fetch, resolve_start,
 };
 
 const PRIMARY: ServerId = ServerId(1);
@@ -567,4 +567,42 @@ fn what_a_follower_lacks_stays_in_the_log_when_the_stream_is_trimmed() {
     copies.primary().server.trim(STREAM, Offset(3));
     copies.exchange(2);
     assert_eq!(copies.vote(2), Position::start(Offset(4)));
+}
+
+#[test]
+fn a_repeat_of_what_the_seal_has_dropped_is_refused_with_it() {
+    let mut copies = Copies::new(2, 2);
+    copies.append(of_writer(0, 0, 0, 1));
+    copies.exchange(1);
+    copies.primary().wait(1);
+    copies.append(of_writer(1, 0, 1, 1));
+    // It says the same, and waits for the same.
+    copies.append(of_writer(2, 0, 1, 1));
+    assert_eq!(copies.vote(0), Position::start(Offset(2)));
+    copies.end(0, 1);
+    let mut done = copies.primary().wait(2);
+    done.sort_by_key(|done| done.entry.request_index);
+    let answers: Vec<_> = done
+        .iter()
+        .map(|done| (done.entry.request_index, short(done).0))
+        .collect();
+    assert_eq!(
+        answers,
+        [
+            (1, ErrorCode::RANGE_ALREADY_SEALED),
+            (2, ErrorCode::RANGE_ALREADY_SEALED)
+        ]
+    );
+    let known = copies.primary().append(of_writer(3, 0, 0, 1)).unwrap();
+    assert_eq!(short(&known).0, ErrorCode::NONE, "what stands below the end is stored");
+}
+
+impl Copies {
+    /// Tells a server that the range ends here.
+    fn end(&self, member: usize, end: i64) {
+        let ranges = [held(0, 0, Some(end))];
+        self.rigs[member]
+            .server
+            .install(STREAM, StreamFacts::default(), &ranges);
+    }
 }
