@@ -205,6 +205,10 @@ impl Worker {
         if let Some(end) = held.end {
             return done(Refusal::check_end(key, end, seen).map(|()| held.clone()));
         }
+        if !held.set.is_alone() {
+            // Whoever asked took it for a range that is here alone, or did not find it yet: its end takes votes.
+            return done(Err(Refusal::range_not_here(key)));
+        }
         let waiting = self.sealing.entry(key).or_default();
         waiting.push((seen, done));
         if waiting.len() == 1 {

@@ -376,3 +376,26 @@ fn a_range_server_starts_although_a_stream_in_its_log_goes_on_elsewhere() {
     };
     assert_eq!(life.held(stream), [left]);
 }
+
+#[test]
+fn a_range_that_others_hold_too_is_never_sealed_by_one_server_alone() {
+    let life = Life::start(&SimFileSystem::new()).unwrap();
+    let stream = StreamId(1);
+    let key = RangeKey {
+        stream,
+        range: RangeIndex(0),
+    };
+    let shared = HeldRange {
+        key,
+        epoch: Epoch(0),
+        start: Offset(0),
+        end: None,
+        set: ReplicaSet::new([1, 2, 3].map(sbp_types::ServerId), Some(2)),
+        copy: CopyRecord::default(),
+    };
+    life.learn(stream, &[shared]).unwrap();
+    // Somebody did not find it, and it came in between.
+    let (epoch, end) = (Some(Epoch(0)), None);
+    assert!(life.keep(|done| Job::Seal { key, epoch, end, done }).is_err());
+    assert_eq!(life.held(stream)[0].end, None);
+}
