@@ -120,6 +120,13 @@ impl Refusal {
         }
     }
 
+    /// Somebody else than the placement driver wants to end a range that several servers hold.
+    pub(crate) fn sealed_by_driver(key: RangeKey) -> Self {
+        let message =
+            format!("range {key} has several copies: its placement driver alone seals it, and opens the next one");
+        Self::new(ErrorCode::UNSUPPORTED_OPERATION, message)
+    }
+
     /// The range does not have the end that the requester expects.
     pub(crate) fn other_end(key: RangeKey, end: Offset, expected: Offset) -> Self {
         let message = format!("range {key} ends at {end}, not at {expected}");

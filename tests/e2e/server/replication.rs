@@ -3,14 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use sbp_e2e::admin::{Admin, bounds, created, seal, try_seal};
+use sbp_e2e::admin::{Admin, bounds, created, range_id, seal, try_seal};
 use sbp_e2e::clients::{client, records_of, whole};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::config;
 use sbp_e2e::wait::until;
-use sbp_messages::{ErrorCode, FetchResponse, Message, Range, SealKind, Stream};
+use sbp_messages::{ErrorCode, FetchResponse, Message, Range, RangeId, SealKind, Stream};
 use sbp_server::{Roles, Server, ServerConfig};
-use sbp_types::{ServerId, StreamId};
+use sbp_types::{Offset, ServerId, StreamId};
 
 /// A placement driver with three range servers, by id.
 struct Cluster {
@@ -340,4 +340,39 @@ fn a_primary_that_hears_no_follower_takes_no_new_appends_and_sends_those_who_wai
         primary.append(stream, b"nobody else has it").status.code,
         ErrorCode::RANGE_NOT_FOUND
     );
+}
+
+#[test]
+fn nobody_but_the_placement_driver_fences_a_range_with_several_copies() {
+    let cluster = Cluster::start();
+    let (stream, range) = cluster.create("orders", 3, 2);
+    for server in servers(&range) {
+        let mut stranger = cluster.peer(server);
+        let refused = try_seal(&mut stranger, stream, 0, SealKind::RANGE_SERVER).unwrap_err();
+        assert_eq!(refused, ErrorCode::UNSUPPORTED_OPERATION, "server {server}");
+    }
+    let mut primary = cluster.peer(servers(&range)[0]);
+    assert_eq!(primary.store(stream, b"it goes on"), 0);
+    assert_eq!(Peer::connect(&cluster.placement).ranges(stream).len(), 1);
+}
+
+#[test]
+fn a_seal_that_finds_another_end_than_was_asked_for_stands_and_is_refused() {
+    let cluster = Cluster::start();
+    let (stream, range) = cluster.create("orders", 3, 2);
+    cluster.peer(servers(&range)[0]).store(stream, b"before");
+    let other_end = RangeId {
+        end_offset: Some(Offset(7)),
+        ..range_id(stream, 0)
+    };
+    let mut admin = Peer::connect(&cluster.placement);
+    let refused = admin.seal(other_end, SealKind::PLACEMENT_DRIVER).status.code;
+    assert_eq!(refused, ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS);
+    let ranges = admin.ranges(stream);
+    assert_eq!(
+        ranges.iter().map(bounds).collect::<Vec<_>>(),
+        [(0, 0, 1, 1), (1, 1, -1, 1)]
+    );
+    append_somewhere(&cluster, stream, b"after");
+    assert_eq!(all_records(&cluster, stream), [b"before".to_vec(), b"after".to_vec()]);
 }

@@ -48,7 +48,7 @@ pub(super) fn handle_request(role: &Arc<RangeRole>, turn: &Turn<'_>, frame: &Fra
                 return Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message).into());
             }
             turn.gate.check_server()?;
-            tokio::spawn(later.seal(request));
+            tokio::spawn(later.seal(request, from_placement_driver));
         }
         OpCode::SYNC_RANGES => {
             let request = decode(frame, SyncRangesRequest::validate)?;
@@ -95,10 +95,10 @@ impl Later {
         self.handle.post(ConnectionCommand::Answered { call, answer });
     }
 
-    async fn seal(self, request: SealRangesRequest) {
+    async fn seal(self, request: SealRangesRequest, from_placement_driver: bool) {
         let mut results = Vec::with_capacity(request.ranges.len());
         for range in request.ranges {
-            if let Some(result) = self.fence_one(&range).await {
+            if let Some(result) = self.fence_one(&range, from_placement_driver).await {
                 results.push(result);
                 continue;
             }
@@ -114,13 +114,17 @@ impl Later {
         self.answer(results);
     }
 
-    /// Fences the copy of a range that other servers hold too, and says where it ends; `None` for other ranges.
-    async fn fence_one(&self, range: &RangeId) -> Option<SealRangesResult> {
+    /// Fences the copy of a range that other servers hold too, and says where it ends; `None` for other ranges. Only the
+    /// placement driver may ask for that: who fences has to bring the seal to its end.
+    async fn fence_one(&self, range: &RangeId, from_placement_driver: bool) -> Option<SealRangesResult> {
         let key = self.key(range).ok()?;
         let held = self.role.held_of(key.stream).ok()?;
         let held = held.into_iter().find(|held| held.key == key && !held.set.is_alone())?;
         let epoch = range.epoch;
-        let fenced = self.role.keep(|done| Job::Fence { key, epoch, done }).await;
+        let fenced = match from_placement_driver {
+            true => self.role.keep(|done| Job::Fence { key, epoch, done }).await,
+            false => Err(Refusal::sealed_by_driver(key)),
+        };
         let (fenced, status) = value_and_status(fenced);
         let Some(fenced) = fenced else {
             return Some(SealRangesResult {

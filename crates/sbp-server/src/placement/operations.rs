@@ -30,7 +30,7 @@ pub(super) struct Operations {
     /// Operations that can be started.
     ready: VecDeque<(OperationId, Task)>,
     /// The outcomes of operations whose last step has another one.
-    instead: HashMap<OperationId, Outcome>,
+    instead: HashMap<OperationId, Result<Outcome, Refusal>>,
 }
 
 struct OpenRequest {
@@ -87,7 +87,7 @@ impl Operations {
     /// operation ready.
     pub(super) fn finish(&mut self, id: OperationId, result: Result<Outcome, Refusal>) {
         let instead = self.instead.remove(&id);
-        let result = result.map(|outcome| instead.unwrap_or(outcome));
+        let result = result.and_then(|outcome| instead.unwrap_or(Ok(outcome)));
         if let Some(stream) = id.stream
             && let Some(waiting) = self.turns.get_mut(&stream)
         {
@@ -113,9 +113,9 @@ impl Operations {
         }
     }
 
-    /// If the operation succeeds, its outcome is this one, whatever its last step's is.
-    pub(super) fn answer_instead(&mut self, id: OperationId, outcome: Outcome) {
-        self.instead.insert(id, outcome);
+    /// If the operation succeeds, this is its result, whatever its last step's is.
+    pub(super) fn answer_instead(&mut self, id: OperationId, result: Result<Outcome, Refusal>) {
+        self.instead.insert(id, result);
     }
 
     /// Whether all requests are answered.

@@ -71,12 +71,7 @@ pub(crate) fn plan_seal(state: &PlacementState, target: RangeId, on_behalf: Seal
         if range.servers.len() > 1 {
             return match on_behalf {
                 SealFor::PlacementDriver => Ok(SealPlan::SealShared(Arc::clone(range))),
-                SealFor::RangeServer => Err(Refusal::new(
-                    ErrorCode::UNSUPPORTED_OPERATION,
-                    format!(
-                        "range {key} has several copies: its placement driver alone seals it, and opens the next one"
-                    ),
-                )),
+                SealFor::RangeServer => Err(Refusal::sealed_by_driver(key)),
             };
         }
         return Ok(SealPlan::Seal {

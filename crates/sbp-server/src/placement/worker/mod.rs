@@ -524,7 +524,7 @@ impl Worker {
         if let (Some(id), Outcome::Stream(stream)) = (id, &outcome)
             && let Some(target) = range_with_other_numbers(&self.state, stream.id)
         {
-            self.operations.answer_instead(id, outcome);
+            self.operations.answer_instead(id, Ok(outcome));
             return self.seal(id, target, SealFor::PlacementDriver);
         }
         self.finish(id, Ok(outcome));

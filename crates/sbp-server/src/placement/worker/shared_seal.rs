@@ -296,7 +296,8 @@ impl Worker {
         };
         let Sealed { end, complete, knowing } = sealed;
         if let Err(refusal) = Refusal::check_end(seal.key, end.offset, seal.expected) {
-            return self.operations.finish(id, Err(refusal));
+            // The servers are fenced: the range can only go on in the next one.
+            self.operations.answer_instead(id, Err(refusal));
         }
         let command = Command::FinishSharedSeal(SharedEnd {
             key: seal.key,
