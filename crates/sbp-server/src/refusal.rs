@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sbp_messages::{ErrorCode, Status};
-use sbp_types::{Epoch, Offset, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, StreamId};
 
 /// An error code of the protocol with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,6 +125,12 @@ impl Refusal {
         let message =
             format!("range {key} has several copies: its placement driver alone seals it, and opens the next one");
         Self::new(ErrorCode::UNSUPPORTED_OPERATION, message)
+    }
+
+    /// A range that was to be written back up to `end` was sealed with another one.
+    pub(crate) fn not_the_end(key: RangeKey, end: Position) -> Self {
+        let message = format!("range {key} was sealed with another end than {end}");
+        Self::new(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, message)
     }
 
     /// The range does not have the end that the requester expects.

@@ -74,6 +74,8 @@ pub(crate) enum AppendDecision {
     /// The writer asks for its next sequence while batches or fences of it are unsynced: answer when the last of them
     /// is synced or has failed.
     Ask { until: Until },
+    /// The refusal rests on what is not confirmed yet: answer with it when that is.
+    RefuseAfter { until: Until, refused: NotStored },
     /// The range is being sealed: judge the entry again when the next range is here, or the seal is undone.
     Park,
     /// Write nothing and answer with an error.
@@ -142,6 +144,34 @@ pub(super) fn judge_append(stream: &HostedStream, waits: bool, entry: &AppendEnt
                 ..refused
             })
         })
+}
+
+/// In a range that others hold too, a refusal that rests on what is not confirmed waits until it is: what it rests on may
+/// turn out not to be stored.
+pub(super) fn put_off(stream: &HostedStream, entry: &AppendEntry, verdict: AppendDecision) -> AppendDecision {
+    let AppendDecision::Refuse(refused) = verdict else {
+        return verdict;
+    };
+    let until = match stream.last() {
+        Some(last) if last.replica.is_some() => rests_on(stream, last, entry, refused.refusal.code),
+        _ => None,
+    };
+    match until {
+        Some(until) => AppendDecision::RefuseAfter { until, refused },
+        None => AppendDecision::Refuse(refused),
+    }
+}
+
+/// What is not confirmed and a refusal with this code rests on.
+fn rests_on(stream: &HostedStream, last: &RangeState, entry: &AppendEntry, code: ErrorCode) -> Option<Until> {
+    match code {
+        ErrorCode::PRECONDITION_FAILED => (last.next > last.confirmed).then_some(Until::Synced(last.next)),
+        ErrorCode::SEQUENCE_GAP | ErrorCode::SEQUENCE_OVERLAP | ErrorCode::WRITER_FENCED => {
+            let claim = entry.head.as_ref().ok()?.claim?;
+            stream.writer(claim.writer)?.promised_until()
+        }
+        _ => None,
+    }
 }
 
 /// The refusal for a batch with a lower epoch than its writer's current one, `by`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sbp_types::StreamId;
 
 use super::job::AppendJob;
-use super::outcome::{EntryId, Stored};
+use super::outcome::{EntryId, NotStored, Stored};
 use super::requester::Requester;
 use super::writers::{Until, WriterQuestion};
 
@@ -27,10 +27,12 @@ pub(super) struct PendingAnswer {
 }
 
 /// What to answer then.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Answer {
     /// The batch repeats an earlier one: this answer if the earlier one is synced, else the earlier one's error.
     Repeat(Stored),
+    /// This refusal, if what it rests on is confirmed; else the error of that.
+    Refusal(NotStored),
     /// The writer asks for its next sequence, which is looked up when it is answered.
     Question(WriterQuestion),
 }

@@ -93,7 +93,7 @@ impl Ranges {
         append_time: TimestampMs,
         entries: &mut Vec<LogEntry<LogContext>>,
     ) -> Option<AppendDone> {
-        if self.has_too_many_unconfirmed(&job.entry) {
+        if self.has_too_many_unconfirmed(&job.entry, entries) {
             let message = "too many appends to this range wait for the servers that hold it too; send again later";
             return Some(job.refuse(Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message)));
         }
@@ -143,6 +143,10 @@ impl Ranges {
                     is_fence: facts.is_some_and(|facts| facts.is_fence),
                 };
                 self.pending.wait(requester, &job, until, Answer::Question(question));
+                None
+            }
+            AppendDecision::RefuseAfter { until, refused } => {
+                self.pending.wait(requester, &job, until, Answer::Refusal(refused));
                 None
             }
             AppendDecision::Park => self.park(requester, job, false),
@@ -216,7 +220,8 @@ impl Ranges {
         let not_there = || Err(NotStored::from(lost.cloned().unwrap_or_else(Refusal::unanswered)));
         for pending in self.pending.take(stream, over) {
             let outcome = match pending.answer {
-                Answer::Repeat(_) if lost.is_some() => not_there(),
+                Answer::Repeat(_) | Answer::Refusal(_) if lost.is_some() => not_there(),
+                Answer::Refusal(refused) => Err(refused),
                 Answer::Repeat(stored) => Ok(stored),
                 Answer::Question(question) => {
                     let answer = self.table.answer_question(stream, &question);

@@ -7,7 +7,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId, WriterId};
 use smallvec::SmallVec;
 
-use super::append::{AppendDecision, AppendEntry, fenced, judge_append};
+use super::append::{AppendDecision, AppendEntry, fenced, judge_append, put_off};
 use super::command::{Command, Effect, SealStep};
 use super::outcome::{NotStored, Stored};
 use super::stream::{HeldRange, HostedStream, Phase, RangeState, StreamFacts};
@@ -216,7 +216,7 @@ impl RangeTable {
                 (EntryKind::Batch, *key, *base_offset, count, claim.sequence)
             }
             AppendDecision::Fence(fence) => (EntryKind::Fence, fence.key, fence.base_offset, 0, fence.next_sequence),
-            _ => return verdict,
+            _ => return put_off(stream, entry, verdict),
         };
         // The times of the head are not used here.
         stream.promise(EntryHead {

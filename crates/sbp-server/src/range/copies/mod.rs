@@ -12,4 +12,4 @@ pub(crate) use followers::Followers;
 pub(super) use hearing::Hearing;
 pub(super) use outbox::{Outbox, Outboxes};
 pub(super) use seal_work::{Fencing, SealWork, WritingBack};
-pub(super) use work::{CopyWork, RecentEntry, Repeated};
+pub(super) use work::{CopyWork, MOST_ENTRIES, RecentEntry, Repeated};

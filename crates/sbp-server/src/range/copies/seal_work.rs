@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use sbp_messages::ErrorCode;
 use sbp_types::{Position, RangeKey, ServerId};
 use smallvec::SmallVec;
 
@@ -47,6 +48,16 @@ impl SealWork {
         }
         for (done, result) in self.written_back {
             done(result);
+        }
+    }
+
+    /// Another order is given to send the range to these servers: those of before end.
+    pub(in crate::range) fn replace_order(&mut self, key: RangeKey, to: &[ServerId]) {
+        let is_older = |order: &mut WritingBack| order.key == key && order.to.as_slice() == to;
+        for order in self.writing_back.extract_if(.., is_older) {
+            let message = format!("another order to write back range {key} has taken the place of this one");
+            let replaced = Refusal::new(ErrorCode::RS_INTERNAL_SERVER_ERROR, message);
+            self.written_back.push((order.done, Err(replaced)));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::range::requester::Requester;
 
 /// Entries that a range keeps in memory for its followers: older ones are read from the log. Also the most appends that are
 /// not confirmed.
-const MOST_ENTRIES: usize = 1_024;
+pub(in crate::range) const MOST_ENTRIES: usize = 1_024;
 /// Bytes of them.
 const MOST_BYTES: usize = 16 << 20;
 
@@ -93,10 +93,10 @@ impl CopyWork {
         }
     }
 
-    /// Whether so many appends are not confirmed that no more are taken. A log that is opened again takes all but so many
-    /// for confirmed.
-    pub(in crate::range) fn is_full(&self) -> bool {
-        self.unsynced + self.unconfirmed.len() >= MOST_ENTRIES
+    /// How many appends the log was given that are not confirmed: no more than [`MOST_ENTRIES`]. A log that is opened again
+    /// takes all but so many for confirmed.
+    pub(in crate::range) fn unconfirmed_appends(&self) -> usize {
+        self.unsynced + self.unconfirmed.len()
     }
 
     /// The entry that stands here, if it is in memory.

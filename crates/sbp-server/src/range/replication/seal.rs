@@ -98,6 +98,7 @@ impl RangeServer {
             Err(refusal) => ranges.seal_work.written_back.push((done, Err(refusal))),
             Ok(()) => {
                 let to = SmallVec::from_slice(to);
+                ranges.seal_work.replace_order(key, &to);
                 ranges.seal_work.writing_back.push(WritingBack { key, to, end, done });
                 ranges.copy_moved(key, &mut notifications);
             }
@@ -105,6 +106,11 @@ impl RangeServer {
         self.hub.finish(ranges);
         notifications.send();
     }
+}
+
+/// Whether the range was sealed with another end than this one, up to which it was to be written back.
+fn ends_elsewhere(replica: &sbp_replication::Replica, end: Position) -> bool {
+    replica.end().is_some_and(|known| known != end)
 }
 
 impl Ranges {
@@ -141,6 +147,9 @@ impl Ranges {
             );
             return Err(Refusal::new(ErrorCode::RANGE_NOT_FOUND, message));
         }
+        if ends_elsewhere(replica, end) {
+            return Err(Refusal::not_the_end(key, end));
+        }
         self.change_copy(key, |replica| {
             if !replica.writes_back(to, end) {
                 replica.write_back(to.iter().copied(), end);
@@ -175,10 +184,12 @@ impl Ranges {
         }
         let is_over = |order: &mut WritingBack| {
             let has_all = |to: &ServerId| replica.is_none_or(|replica| replica.is_written_back(*to, order.end));
-            order.key == key && order.to.iter().all(has_all)
+            let ends_elsewhere = || replica.is_some_and(|replica| ends_elsewhere(replica, order.end));
+            order.key == key && (order.to.iter().all(has_all) || ends_elsewhere())
         };
         for order in seal_work.writing_back.extract_if(.., is_over) {
             let result = match replica {
+                Some(replica) if ends_elsewhere(replica, order.end) => Err(Refusal::not_the_end(key, order.end)),
                 Some(_) => Ok(()),
                 None => Err(Refusal::range_not_here(key)),
             };

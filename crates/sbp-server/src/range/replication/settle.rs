@@ -9,7 +9,7 @@ use sbp_types::{Offset, Position, RangeKey};
 use smallvec::SmallVec;
 
 use crate::range::append::AppendEntry;
-use crate::range::copies::{CopyWork, RecentEntry, Repeated};
+use crate::range::copies::{CopyWork, MOST_ENTRIES, RecentEntry, Repeated};
 use crate::range::job::{AppendContext, LogContext, Promise, TakenContext};
 use crate::range::notifications::Notifications;
 use crate::range::outcome::{NotStored, Stored};
@@ -275,13 +275,26 @@ impl Ranges {
     }
 
     /// Whether so many appends to the range that an append would go to are not confirmed that it has to come later.
-    pub(in crate::range) fn has_too_many_unconfirmed(&self, entry: &AppendEntry) -> bool {
-        if self.copies.is_empty() {
+    /// `queued` are those that were judged and that the log is given with it.
+    pub(in crate::range) fn has_too_many_unconfirmed(
+        &self,
+        entry: &AppendEntry,
+        queued: &[LogEntry<LogContext>],
+    ) -> bool {
+        if self.copies.is_empty() && queued.len() < MOST_ENTRIES {
             return false;
         }
         let last = self.table.stream(entry.stream).and_then(|stream| stream.last());
-        let work = last.and_then(|range| self.copies.get(&range.key(entry.stream)));
-        work.is_some_and(CopyWork::is_full)
+        let Some(range) = last.filter(|range| range.replica.is_some()) else {
+            return false;
+        };
+        let key = range.key(entry.stream);
+        let known = self.copies.get(&key).map_or(0, CopyWork::unconfirmed_appends);
+        if known + queued.len() < MOST_ENTRIES {
+            return false;
+        }
+        let of_range = queued.iter().filter(|queued| queued.head.key == key).count();
+        known + of_range >= MOST_ENTRIES
     }
 
     /// The offset below which the log need not keep records of a range: not those that another server still has to be sent,

@@ -606,3 +606,66 @@ impl Copies {
             .install(STREAM, StreamFacts::default(), &ranges);
     }
 }
+
+#[test]
+fn refusals_that_rest_on_what_is_not_confirmed_wait_for_it() {
+    let expecting = |request_index| {
+        let mut job = job(request_index, 10);
+        job.entry.expected_offset = Some(Offset(0));
+        job
+    };
+    for is_confirmed in [true, false] {
+        let mut copies = Copies::new(2, 2);
+        copies.append(of_writer(0, 1, 0, 1));
+        copies.append(expecting(1));
+        copies.append(of_writer(2, 1, 9, 1));
+        copies.append(of_writer(3, 0, 0, 1));
+        assert!(copies.primary().answered().is_empty());
+        let codes = if is_confirmed {
+            copies.exchange(1);
+            [
+                ErrorCode::NONE,
+                ErrorCode::PRECONDITION_FAILED,
+                ErrorCode::SEQUENCE_GAP,
+                ErrorCode::WRITER_FENCED,
+            ]
+        } else {
+            copies.vote(0);
+            copies.end(0, 0);
+            [ErrorCode::RANGE_ALREADY_SEALED; 4]
+        };
+        let mut done = copies.primary().wait(4);
+        done.sort_by_key(|done| done.entry.request_index);
+        assert_eq!(done.iter().map(|done| short(done).0).collect::<Vec<_>>(), codes);
+    }
+}
+
+#[test]
+fn one_turn_of_appends_is_bounded_like_many() {
+    let copies = Copies::new(2, 2);
+    let primary = copies.primary();
+    let refused = primary.append_all((0..1_030).map(|index| job(index, 10)).collect());
+    let codes: Vec<_> = refused.iter().map(|done| short(done).0).collect();
+    assert_eq!(codes, [ErrorCode::TOO_MANY_REQUESTS; 6]);
+}
+
+#[test]
+fn an_order_to_write_back_ends_when_another_comes_or_the_range_ends_elsewhere() {
+    let copies = Copies::new(3, 2);
+    for index in 0..3 {
+        copies.append(job(index, 10));
+    }
+    assert_eq!(copies.vote(0).offset.0, 3);
+    let primary = Arc::clone(&copies.primary().server);
+    let order = |end| asked(|done| primary.write_back(FIRST, &[id(1)], Position::start(Offset(end)), done));
+    let first = order(3);
+    assert!(first.try_recv().is_err(), "the server that lacks it is away");
+    let second = order(3);
+    assert_eq!(first.try_recv().unwrap(), Err(ErrorCode::RS_INTERNAL_SERVER_ERROR));
+    assert!(second.try_recv().is_err());
+    copies.end(0, 2);
+    // Without followers to wake, the answer is given with the next thing that is heard.
+    primary.heard(id(1), &[]);
+    let ended = second.recv_timeout(super::rig::PATIENCE).unwrap();
+    assert_eq!(ended, Err(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS));
+}

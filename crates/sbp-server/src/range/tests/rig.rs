@@ -103,6 +103,13 @@ impl Rig {
         done.pop()
     }
 
+    /// Appends these batches in one turn; what is answered at once.
+    pub(super) fn append_all(&self, mut jobs: Vec<AppendJob>) -> Vec<AppendDone> {
+        let mut done = Vec::new();
+        self.server.append(&self.listener.requester, &mut jobs, &mut done);
+        done
+    }
+
     /// Entries that another server has sent; what is answered at once.
     pub(super) fn follow(&self, mut jobs: Vec<FollowJob>) -> Vec<AppendDone> {
         let mut done = Vec::new();

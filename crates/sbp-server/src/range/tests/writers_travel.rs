@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
+use sbp_record::{EncodeOptions, WriterStamp, encode_raw};
 use sbp_replication::{Rules, SealJob, SealStep, Vote};
-use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, WriterId};
 
 use super::copies::{asked, follow_job, heard};
 use super::rig::{PATIENCE, Rig, STREAM, held, job, of_writer, short};
@@ -77,6 +78,44 @@ fn give(follower: &Rig, entries: Vec<FeedEntry>) -> Vec<AppendDone> {
         answers.extend(follower.wait(count - answers.len()));
     }
     answers
+}
+
+/// A batch of one record, of the writer with this number.
+fn stamped(writer: u64, sequence: i64) -> AppendJob {
+    let mut job = of_writer_number(writer, sequence);
+    let options = EncodeOptions {
+        writer: Some(WriterStamp {
+            id: WriterId { high: 0, low: writer },
+            epoch: 0,
+            base_sequence: sequence,
+        }),
+        ..EncodeOptions::default()
+    };
+    let mut bytes = bytes::BytesMut::new();
+    encode_raw(&options, &bytes::Bytes::from_static(b"a record"), &mut bytes).unwrap();
+    job.entry.length = bytes.len();
+    job.chunks = smallvec::smallvec![bytes.freeze()];
+    job
+}
+
+#[test]
+fn a_follower_that_goes_on_alone_knows_the_writers_of_the_range_before() {
+    let (primary, follower) = (primary(), follower());
+    assert!(primary.append(stamped(1, 1)).is_none());
+    let entries = primary.server.feed(FOLLOWER, 1 << 20, false).entries;
+    assert_eq!(entries.len(), 3, "two writers and a batch");
+    give(&follower, entries);
+    fence(&follower);
+    let sealed = HeldRange {
+        end: Some(Offset(3)),
+        ..next_range()
+    };
+    let ranges = [held(0, 0, Some(2)), sealed, held(2, 3, None)];
+    follower.server.install(STREAM, StreamFacts::default(), &ranges);
+    let repeat = follower.append(stamped(1, 1)).unwrap().outcome.unwrap();
+    assert_eq!((repeat.duplicate, repeat.base_offset), (true, Some(Offset(2))));
+    assert!(follower.append(stamped(1, 2)).is_none());
+    assert_eq!(short(&follower.wait(1)[0]), (ErrorCode::NONE, 3, 3));
 }
 
 fn fence(rig: &Rig) -> FencedEnd {
