@@ -55,7 +55,13 @@ impl RangeHub {
     pub(super) fn finish(&self, mut ranges: MutexGuard<'_, Ranges>) {
         let woken = ranges.outboxes.take_woken();
         let answers = ranges.take_seal_answers();
+        let answered = std::mem::take(&mut ranges.answered);
         drop(ranges);
+        if answered.stored + answered.refused > 0 {
+            self.counters.appends.add(answered.stored);
+            self.counters.records_appended.add(answered.records);
+            self.counters.appends_refused.add(answered.refused);
+        }
         if let Some(answers) = answers {
             answers.give();
         }

@@ -13,7 +13,7 @@ use super::append::AppendDecision;
 use super::command::{Command, Effect};
 use super::copies::{CopyWork, Hearing, Outboxes, SealWork};
 use super::elsewhere::Elsewhere;
-use super::job::{AppendJob, LogContext, batch_entry, fence_entry};
+use super::job::{AppendJob, LogContext, Promise, batch_entry, fence_entry};
 use super::notifications::Notifications;
 use super::outcome::{AppendDone, NotStored};
 use super::parked::Parked;
@@ -53,6 +53,31 @@ pub(crate) struct Ranges {
     pub(super) hearing: Option<Hearing>,
     /// Shared ranges of which readers see more, and have not been told.
     pub(super) grown: Vec<RangeKey>,
+    /// Appends to shared ranges that were answered, and are not counted yet.
+    pub(super) answered: Answered,
+}
+
+/// Batches that were answered, to be counted once the lock is released.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Answered {
+    pub(super) stored: usize,
+    pub(super) records: usize,
+    pub(super) refused: usize,
+}
+
+impl Answered {
+    /// A batch or fence is answered: with the end of its records, or with a refusal.
+    pub(super) fn note(&mut self, promise: Promise, end: Option<Offset>) {
+        let Promise::Batch { base, .. } = promise else { return };
+        match end {
+            Some(end) => {
+                self.stored += 1;
+                let records = usize::try_from(end.distance_from(base)).unwrap_or(usize::MAX);
+                self.records = self.records.saturating_add(records);
+            }
+            None => self.refused += 1,
+        }
+    }
 }
 
 impl Ranges {

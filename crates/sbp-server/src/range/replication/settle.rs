@@ -134,6 +134,7 @@ impl Ranges {
         }
         match failed {
             Some(refusal) if refusal.code != ErrorCode::INSUFFICIENT_STORAGE => {
+                self.answered.note(append.promise, None);
                 if let Promise::Fence { writer, epoch } = append.promise {
                     self.fence_ended(key.stream, writer, epoch, Some(refusal), notifications);
                 }
@@ -189,12 +190,14 @@ impl Ranges {
             self.copies.remove(&key);
         }
         for append in confirmed {
+            self.answered.note(append.promise, Some(append.stored.next_offset));
             if let Promise::Fence { writer, epoch } = append.promise {
                 self.fence_ended(key.stream, writer, epoch, None, notifications);
             }
             notifications.push(append.requester, append.entry.done(Ok(append.stored)));
         }
         for (_, append) in behind {
+            self.answered.note(append.promise, None);
             let refusal = behind_the_end(key);
             if let Promise::Fence { writer, epoch } = append.promise {
                 self.fence_ended(key.stream, writer, epoch, Some(&refusal), notifications);

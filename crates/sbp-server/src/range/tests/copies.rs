@@ -669,3 +669,21 @@ fn an_order_to_write_back_ends_when_another_comes_or_the_range_ends_elsewhere() 
     let ended = second.recv_timeout(super::rig::PATIENCE).unwrap();
     assert_eq!(ended, Err(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS));
 }
+
+#[test]
+fn appends_to_a_range_with_several_copies_are_counted_when_they_are_answered() {
+    let mut copies = Copies::new(2, 2);
+    let counted = |copies: &Copies| {
+        let counters = &copies.primary().server.hub.counters;
+        let counters = [&counters.appends, &counters.records_appended, &counters.appends_refused];
+        counters.map(crate::stats::Counter::value)
+    };
+    copies.append(job(0, 100));
+    copies.append(job(1, 100));
+    assert_eq!(counted(&copies), [0, 0, 0]);
+    copies.exchange(1);
+    copies.primary().wait(2);
+    // What is answered is counted with the next thing that is heard, at the latest.
+    copies.primary().server.heard(id(1), &[]);
+    assert_eq!(counted(&copies), [2, 2, 0]);
+}
