@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import sbp_native as sbp
+from python.pauses import pause
 from sbp_native import testing
 
 if TYPE_CHECKING:
@@ -75,6 +81,51 @@ def test_a_tail_goes_through_takeovers(cluster: testing.Cluster) -> None:
                 cluster.start(number // 10 - 1)
         tail.join(60)
         assert seen == [b"%d" % number for number in range(40)]
+
+
+@contextlib.contextmanager
+def range_servers(directory: Path, driver: sbp.Server) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """Three range servers in processes of their own, by their addresses."""
+    command = [str(Path(sys.executable).with_name("sbp")), "serve", "--log", "error", "--listen", "127.0.0.1:0"]
+    command += ["--role", "range-server", "--placement-driver", driver.address, "--durability", "none", "--data-dir"]
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        for number in range(3):
+            process = subprocess.Popen([*command, str(directory / str(number))], stdout=subprocess.PIPE, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            processes[process.stdout.readline().split()[-1]] = process
+        yield processes
+
+
+def test_a_primary_that_is_paused_is_done_without(tmp_path: Path) -> None:
+    wanted: list[bytes | None] = [b"%d" % number for number in range(300)]
+    driver = sbp.Server(role="placement-driver", durability="none")
+    with (
+        driver,
+        range_servers(tmp_path, driver) as processes,
+        sbp.connect(driver.address, timeout=40) as client,
+        sbp.connect(driver.address, timeout=40) as other,
+    ):
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        with stream.writer() as writer:
+            for value in wanted[:100]:
+                writer.append(value)
+            writer.flush()
+            # What another client knows is where the paused server is, too.
+            read = other.stream("orders")
+            assert values(read) == wanted[:100]
+            (primary, *_) = stream.describe_ranges()[-1].servers
+            pause(processes[primary])
+            for value in wanted[100:200]:
+                writer.append(value)
+            writer.flush()
+            assert values(read) == wanted[:200]
+            processes[primary].send_signal(signal.SIGCONT)
+            for value in wanted[200:]:
+                writer.append(value)
+        assert values(stream) == values(read) == wanted
 
 
 def test_the_placement_driver_can_be_away(cluster: testing.Cluster) -> None:

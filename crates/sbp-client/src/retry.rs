@@ -136,6 +136,10 @@ fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
             again(Wait::BackOff, Target::Refreshed)
         }
         Cause::Unreachable { hopeless: false, .. } => again(Wait::BackOff, Target::Same),
+        // Another server may have the same, or the stream may be elsewhere by now. The call's own time bounds it.
+        Cause::Deadline { .. } if asked.routed && asked.half == Half::Ranges && asked.repeat == Repeat::Harmless => {
+            again(at_first(Wait::BackOff), Target::Refreshed)
+        }
         Cause::Deadline { sent, .. } => Decision::Final {
             may_have_been_done: *sent && asked.repeat != Repeat::Harmless,
         },

@@ -107,6 +107,10 @@ impl Client {
         if error.code() == ErrorCode::NOT_FOUND {
             self.forget_stream(stream);
         }
+        // A server that stays silent may not have the stream any more.
+        if error.is_timeout() && self.pool().is_routed() {
+            self.pool().routes.lock().forget(stream);
+        }
     }
 
     /// Forgets what stream had a name that none has now.

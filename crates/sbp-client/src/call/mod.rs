@@ -64,6 +64,24 @@ pub(crate) struct Plan {
     pub(crate) deadline: Instant,
 }
 
+impl Plan {
+    /// One attempt: where others may answer as well, one server may not be silent for all of the call's time.
+    fn attempt(self, pool: &ConnectionPool) -> Self {
+        let Where::Stream(stream, offset) = self.to else {
+            return self;
+        };
+        if self.repeat != Repeat::Harmless {
+            return self;
+        }
+        let began = now();
+        let left = self.deadline.saturating_duration_since(began);
+        Self {
+            deadline: began + pool.patience(Some((stream, offset)), left),
+            ..self
+        }
+    }
+}
+
 /// How far the attempts of one call are.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trying {
@@ -99,10 +117,11 @@ pub(crate) async fn call<T>(
     let mut before: Option<Failure> = None;
     loop {
         let channel = plan.to.channel(pool);
+        let attempt = plan.attempt(pool);
         // Not beyond the call's time: then its attempt says that time is over.
         channel.throttles.wait(plan.opcode, Some(plan.deadline)).await;
-        let header = encode(plan.deadline.saturating_duration_since(now()));
-        let failure = match attempt_call(&channel, plan, header).await {
+        let header = encode(attempt.deadline.saturating_duration_since(now()));
+        let failure = match attempt_call(&channel, attempt, header).await {
             Ok(answer) => {
                 let result = read(&answer);
                 channel.throttles.note(plan.opcode, answer.throttle_ms.get(), now());
@@ -187,7 +206,10 @@ pub(crate) async fn pause(
                 (Target::Elsewhere | Target::Refreshed, Where::Placement) => pool.look_elsewhere(),
                 (Target::Elsewhere, Where::Stream(..)) if !pool.is_routed() => home.move_on(),
                 (Target::Elsewhere | Target::Refreshed, Where::Stream(stream, offset)) => {
-                    if !(failure.cause.is_of_one_server() && pool.read_elsewhere(stream, offset)) {
+                    // One that is silent may not know what the others have decided without it.
+                    let is_silent = matches!(failure.cause, Cause::Deadline { .. });
+                    let has_another = failure.cause.is_of_one_server() && pool.read_elsewhere(stream, offset);
+                    if is_silent || !has_another {
                         find(pool, stream, deadline, last).await?;
                     }
                 }

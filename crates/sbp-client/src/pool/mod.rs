@@ -6,6 +6,7 @@ pub(crate) mod waiting;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use sbp_locks::Mutex;
 use sbp_types::{Offset, StreamId};
@@ -20,6 +21,9 @@ use crate::pool::routes::{Routes, ServerLocation};
 use crate::pool::waiting::Reroutes;
 use crate::submission::Submissions;
 use crate::submission::gather;
+
+/// How long a server may be silent before another one is asked that holds the same.
+const SILENCE: Duration = Duration::from_secs(10);
 
 /// All channels of a client, and what is known of where things are.
 #[derive(Debug)]
@@ -95,6 +99,14 @@ impl ConnectionPool {
             .lock()
             .copies(stream, offset)
             .is_none_or(|copies| copies > 1)
+    }
+
+    /// How long the server may be silent that is read from at a place, of `timeout`: not all of it where others have the same.
+    pub(crate) fn patience(&self, place: Option<(StreamId, Offset)>, timeout: Duration) -> Duration {
+        match place {
+            Some((stream, offset)) if self.is_routed() && self.has_another_copy(stream, offset) => timeout.min(SILENCE),
+            _ => timeout,
+        }
     }
 
     /// Whether there is another server to read a stream from at an offset, after the one that was asked did not answer; it is

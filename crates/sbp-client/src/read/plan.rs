@@ -36,6 +36,11 @@ pub(super) struct Brought {
 }
 
 impl Wanted {
+    /// The stream, and from where it is read.
+    pub(crate) fn place(&self) -> (StreamId, Offset) {
+        (self.stream, self.from)
+    }
+
     /// Whether everything was read.
     pub(super) fn is_done(&self) -> bool {
         self.end.is_some_and(|end| self.from >= end)

@@ -450,11 +450,15 @@ impl ReadTask {
 
     /// Sends a FETCH.
     fn send(&self, request: ServerRequest<Arc<Channel>>, wanted: Vec<Wanted>, charge: Charge) -> SentFetch {
+        let timeout = self
+            .client
+            .pool()
+            .patience(wanted.first().map(Wanted::place), self.timeout);
         let fetch = plan::request(wanted, Duration::ZERO, 0, charge.bytes());
         let (sender, events) = mpsc::unbounded_channel();
         let (begin, begins) = oneshot::channel();
         let channel = &request.server;
-        post_fetch(channel, &fetch, self.timeout, charge, (0, sender), Some(begin));
+        post_fetch(channel, &fetch, timeout, charge, (0, sender), Some(begin));
         SentFetch {
             request,
             events,
@@ -488,6 +492,19 @@ impl ReadTask {
                 let cause = Cause::Refused {
                     code: ErrorCode::RANGE_NOT_FOUND,
                     message: format!("the ranges here end at {}", at.next_offset),
+                    throttle: Duration::ZERO,
+                    leader: None,
+                };
+                return Err(Stop::Attempt(Failure::new(cause, Some(endpoint))));
+            }
+            if at.high_watermark < span.end && self.client.pool().is_routed() {
+                // Whoever told the end has more.
+                let cause = Cause::Refused {
+                    code: ErrorCode::RANGE_NOT_FOUND,
+                    message: format!(
+                        "records up to {} are there yet, {} are wanted",
+                        at.high_watermark, span.end
+                    ),
                     throttle: Duration::ZERO,
                     leader: None,
                 };

@@ -172,6 +172,29 @@ fn a_server_that_was_named_and_cannot_be_reached_is_looked_for() {
 }
 
 #[test]
+fn another_server_is_asked_to_read_when_one_is_silent_and_nobody_to_append() {
+    let policy = RetryPolicy::default();
+    let asked = |half, routed, repeat| CallFacts {
+        half,
+        routed,
+        ..asked_for(repeat)
+    };
+    let decided = |asked, attempt| decide(&Cause::deadline(true), asked, attempt, &policy);
+    let read = asked(Half::Ranges, true, Repeat::Harmless);
+    let at_once = Decision::Again {
+        after: Wait::None,
+        at: Target::Refreshed,
+    };
+    assert_eq!(
+        (decided(read, 1), decided(read, 2)),
+        (at_once, again(Target::Refreshed))
+    );
+    assert_eq!(decided(asked(Half::Ranges, false, Repeat::Harmless), 1), FINAL);
+    assert_eq!(decided(asked(Half::Placement, true, Repeat::Harmless), 1), FINAL);
+    assert_eq!(decided(asked(Half::Ranges, true, Repeat::Twice), 1), DOUBTFUL);
+}
+
+#[test]
 fn hints_are_followed_three_times() {
     let policy = RetryPolicy::default();
     let mut cause = refused(5);

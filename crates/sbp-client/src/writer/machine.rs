@@ -433,6 +433,13 @@ impl<P> Machine<P> {
         self.settle();
     }
 
+    /// The server that was sent batches is silent, and others may have the stream by now: nothing is sent until that is known.
+    pub(crate) fn look_elsewhere(&mut self) {
+        if !std::mem::replace(&mut self.refreshing, true) {
+            self.actions.push_back(Action::Refresh);
+        }
+    }
+
     /// It was asked where the stream is.
     pub(crate) fn handle_refreshed(&mut self) {
         self.refreshing = false;
@@ -577,8 +584,7 @@ impl<P> Machine<P> {
     /// Sends nothing for as long as was decided. Many batches that fail together pause once.
     fn pause(&mut self, now: Instant, after: Wait, at: Target) -> Duration {
         if matches!(at, Target::Refreshed | Target::Elsewhere | Target::Leader) && !self.refreshing {
-            self.refreshing = true;
-            self.actions.push_back(Action::Refresh);
+            self.look_elsewhere();
             // At once only the first time.
             if after == Wait::None {
                 self.refusals = self.refusals.saturating_add(1);

@@ -472,6 +472,13 @@ impl AttemptSink for Shared {
         {
             let mut state = self.state.lock();
             let now = now();
+            let is_silent = |end: &AttemptEnd| {
+                let failure = end.outcome.as_ref().err();
+                failure.is_some_and(|failure| matches!(failure.cause, Cause::Deadline { sent: true, .. }))
+            };
+            if self.client.pool().is_routed() && ends.iter().any(|(_, end)| is_silent(end)) {
+                state.machine.look_elsewhere();
+            }
             for (token, end) in ends.drain(..) {
                 state.machine.handle_end(now, token, end);
             }

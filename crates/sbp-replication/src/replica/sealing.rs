@@ -68,6 +68,7 @@ impl Replica {
         self.end = Some(end);
         self.queued = self.queued.min(end);
         self.synced = self.synced.min(end);
+        self.writers_end = self.writers_end.filter(|known| *known <= end);
         self.confirmed = end;
         self.unconfirmed.confirmed(end);
         self.unconfirmed.dropped_behind(end);

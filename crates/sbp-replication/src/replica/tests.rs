@@ -104,6 +104,25 @@ fn a_range_has_begun_when_all_parts_of_the_writers_state_are_there() {
 }
 
 #[test]
+fn the_writers_state_behind_the_end_of_a_range_is_not_part_of_it() {
+    let mut copy = copy_of(1, 7);
+    copy.begin_with_writers(1);
+    store(&mut copy, marks(7, 1));
+    assert_eq!(copy.writers_end(), Some(marks(7, 1)));
+    // Nobody else had it when the range was sealed.
+    copy.end_told(at(7));
+    assert_eq!(copy.writers_end(), None);
+    // A log that has not dropped it yet is found by a start: that makes no other copy of it.
+    let found = Recovered {
+        writers_end: Some(marks(7, 1)),
+        end: Some(at(7)),
+        ..Recovered::up_to(marks(7, 1), &range(7))
+    };
+    let copy = Replica::recover(server(1), range(7), found, Rules::default());
+    assert_eq!((copy.writers_end(), copy.synced_end()), (None, at(7)));
+}
+
+#[test]
 fn another_epoch_is_another_range() {
     let mut copy = copy_of(2, 0);
     for epoch in [Epoch(3), Epoch(5)] {

@@ -19,7 +19,7 @@ use crate::codes;
 use crate::error::ClientError;
 use crate::failure::{Cause, Failure};
 use crate::read::answer::Part;
-use crate::read::plan::{self, ServerRequest};
+use crate::read::plan::{self, ServerRequest, Wanted};
 use crate::read::reader::Chunk;
 use crate::read::request::{by_server, open, post_fetch};
 
@@ -192,9 +192,14 @@ impl TailTask {
             followed.asked = Some(tag);
             Some(followed.wanted)
         });
+        let wanted: Vec<_> = wanted.collect();
+        let timeout = self
+            .client
+            .pool()
+            .patience(wanted.first().map(Wanted::place), self.timeout);
         let fetch = plan::request(wanted, wait, 1, charge.bytes());
         let events = (tag, self.events_in.clone());
-        post_fetch(&request.server, &fetch, self.timeout, charge, events, None);
+        post_fetch(&request.server, &fetch, timeout, charge, events, None);
         self.calls.insert(tag, request);
     }
 
