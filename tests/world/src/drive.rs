@@ -303,7 +303,9 @@ impl World {
             && !record.complete.contains(&id)
         {
             record.complete.push(id);
-            if knows_writers && !record.knowing.contains(&id) {
+            // The seal knew what it would know if it was sent all that it lacked. Where that was trimmed, it was not.
+            record.knowing.retain(|known| *known != id);
+            if knows_writers {
                 record.knowing.push(id);
             }
         }
