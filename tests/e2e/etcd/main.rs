@@ -15,10 +15,15 @@ use sbp_transport::Descriptors;
 
 /// A client of these members, in this order.
 fn client_of(members: Vec<String>) -> Client {
+    patient_client_of(members, ClientConfig::CALL_TIMEOUT)
+}
+
+/// The same, whose calls to a member take at most so long.
+fn patient_client_of(members: Vec<String>, call_timeout: Duration) -> Client {
     Client::new(ClientConfig {
         members,
         tls: None,
-        call_timeout: ClientConfig::CALL_TIMEOUT,
+        call_timeout,
         sockets: Descriptors::new(8),
     })
     .unwrap()

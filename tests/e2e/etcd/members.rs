@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use sbp_e2e::wait::{LIMIT, bounded_by};
-use sbp_etcd::{Client, ClientConfig, Committed};
+use sbp_etcd::{Client, Committed};
 
-use super::{client_of, raise, settled, started, value};
+use super::{client_of, patient_client_of, raise, settled, started, value};
 
 /// Raises the counter by one, as often as it takes, and returns how long that was. A transaction without an answer is sent
 /// again unchanged: the counter says whether it happened.
@@ -76,8 +76,11 @@ async fn a_transaction_happens_once_whichever_member_stops_answering_meanwhile()
     .await;
 }
 
+/// Longer than a member that runs takes on a machine with much to do.
+const LONG: Duration = Duration::from_secs(3);
+
 #[tokio::test]
-async fn a_member_that_does_not_answer_costs_one_second_and_is_not_asked_again() {
+async fn a_member_that_does_not_answer_costs_the_time_of_one_call_and_is_not_asked_again() {
     bounded_by(LIMIT, async {
         let (etcd, _) = started(3).await;
         let addresses = etcd.addresses();
@@ -85,7 +88,7 @@ async fn a_member_that_does_not_answer_costs_one_second_and_is_not_asked_again()
         for member in 0..3 {
             let mut order = addresses.clone();
             order.rotate_left(member);
-            let client = client_of(order);
+            let client = patient_client_of(order, LONG);
             settled(&client).await;
             etcd.pause(member);
             settled(&client).await;
@@ -98,7 +101,7 @@ async fn a_member_that_does_not_answer_costs_one_second_and_is_not_asked_again()
             settled(&client_of(vec![addresses[member].clone()])).await;
         }
         // A call for which it was asked has waited that long.
-        assert!(slowest < ClientConfig::CALL_TIMEOUT, "a call took {slowest:?}");
+        assert!(slowest < LONG, "a call took {slowest:?}");
     })
     .await;
 }

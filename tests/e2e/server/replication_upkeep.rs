@@ -167,7 +167,7 @@ fn a_primary_that_is_stopped_is_done_without_after_seconds_although_its_connecti
     cluster.append(stream, b"before");
     let stopped = cluster.process(first[0]);
     let begun = Instant::now();
-    stopped.signal(Signal::STOP);
+    stopped.pause();
     let next = until("the next range", || {
         let last = servers(&cluster.last(stream));
         (last[0] != first[0]).then_some(last)

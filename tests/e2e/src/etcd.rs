@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::process::pause;
 use crate::wait::PATIENCE;
 
 /// How often ports are chosen: others may take them before a member listens there.
@@ -94,17 +95,16 @@ impl Etcd {
 
     /// Stops a member's process in its tracks, without its end: connections to it stay, and nobody answers.
     pub fn pause(&self, index: usize) {
-        self.signal(index, Signal::STOP);
+        pause(self.process(index));
     }
 
     /// Lets it go on.
     pub fn go_on(&self, index: usize) {
-        self.signal(index, Signal::CONT);
+        kill_process(Pid::from_child(self.process(index)), Signal::CONT).unwrap();
     }
 
-    fn signal(&self, index: usize, signal: Signal) {
-        let process = self.members[index].process.as_ref().expect("it runs");
-        kill_process(Pid::from_child(process), signal).unwrap();
+    fn process(&self, index: usize) -> &Child {
+        self.members[index].process.as_ref().expect("it runs")
     }
 
     /// Whether all members listened in time; if not, what they said is printed.

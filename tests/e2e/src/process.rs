@@ -5,10 +5,19 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sbp_server::{ForgetWriters, Roles, Server, ServerConfig};
 
 use crate::wait::LIMIT;
+
+/// Stops a child of this process, and returns when it stands still; SIGCONT has it go on. After a signal that was only sent, its
+/// threads go on until each has taken it: what they are asked meanwhile meets no pause.
+pub fn pause(child: &Child) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, Signal::STOP).unwrap();
+    let (_, state) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert!(state.stopped(), "{state:?}");
+}
 
 /// A process that serves at an address. It does not outlive its owner.
 #[derive(Debug)]
@@ -49,7 +58,12 @@ impl Serving {
         self.wait()
     }
 
-    /// Sends it a signal.
+    /// Stops it, and returns when it stands still.
+    pub fn pause(&self) {
+        pause(&self.child);
+    }
+
+    /// Sends it a signal; to stop it, [`pause`](Self::pause) it.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -571,7 +571,7 @@ async fn a_server_that_stands_still_is_backed_up_and_a_backup_that_does_goes_on(
         let name = format!("backup {round}");
         let before = *acknowledged.borrow();
         let manifest = if round % 2 == 0 {
-            server.signal(Signal::STOP);
+            server.pause();
             let made = done("backup", &path("data"), &path(&name));
             server.signal(Signal::CONT);
             made
@@ -584,7 +584,7 @@ async fn a_server_that_stands_still_is_backed_up_and_a_backup_that_does_goes_on(
                 .unwrap();
             std::thread::sleep(Duration::from_millis(fastrand::u64(..30)));
             let id = rustix::process::Pid::from_child(&child);
-            rustix::process::kill_process(id, Signal::STOP).unwrap();
+            sbp_e2e::process::pause(&child);
             // Longer than files live.
             sbp_e2e::wait::until("the writer stands still", || {
                 (*acknowledged.borrow() >= before + 2_000).then_some(())

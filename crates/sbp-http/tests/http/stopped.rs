@@ -5,10 +5,10 @@ use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, kill_process};
 use sbp_e2e::batches::raw_batch;
 use sbp_e2e::peer::{Peer, append_request};
-use sbp_e2e::process::again;
+use sbp_e2e::process::{again, pause};
 use sbp_e2e::servers::config;
 use sbp_server::ServerConfig;
 use sbp_sim::{Operation, SimFileSystem};
@@ -51,9 +51,7 @@ fn stop_amid_a_sync(what_it_does: &str) {
     let mut lines = output.lines().map_while(Result::ok);
     lines.find(|line| line.ends_with("held")).unwrap();
     let pid = Pid::from_child(&child.0);
-    kill_process(pid, Signal::STOP).unwrap();
-    let (_, state) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
-    assert!(state.stopped(), "{state:?}");
+    pause(&child.0);
     // This is no waiting for something: it is what the test is about.
     std::thread::sleep(STOPPED);
     child.0.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
