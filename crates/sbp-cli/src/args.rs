@@ -238,6 +238,10 @@ pub(crate) struct Serve {
     /// those that are away.
     #[arg(long, default_value = "30s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) renew_after: Duration,
+    /// After which time without a word from a range server a placement driver has the sealed ranges copied that it has, so that they
+    /// are on as many servers as wanted again.
+    #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
+    pub(crate) replace_after: Duration,
     /// Connections served at once; more are closed as they come.
     #[arg(long, default_value_t = 4_096, value_name = "COUNT")]
     pub(crate) max_connections: usize,

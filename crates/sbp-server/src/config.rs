@@ -103,6 +103,8 @@ pub struct ClusterTimes {
     /// A range on fewer servers than its stream is to have replicas goes on on more of them when those have been there for so
     /// long.
     pub renew_after: Duration,
+    /// The copies of sealed ranges that a range server has are made elsewhere when nothing was heard of it for so long.
+    pub replace_after: Duration,
 }
 
 impl Default for ClusterTimes {
@@ -111,6 +113,7 @@ impl Default for ClusterTimes {
             heartbeat_interval: Duration::from_secs(1),
             silence: Duration::from_secs(3),
             renew_after: Duration::from_secs(30),
+            replace_after: Duration::from_secs(60),
         }
     }
 }

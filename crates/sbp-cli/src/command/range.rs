@@ -1,6 +1,6 @@
 //! `sbp range`
 
-use sbp_messages::{Range as Description, RangeCriteria, RangeServer};
+use sbp_messages::{Range as Description, RangeCriteria, RangeServer, ReplicaState};
 use sbp_types::{ServerId, StreamId};
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ pub(crate) fn table(ranges: &[Description], with_stream: bool, terminal: &mut Te
             range.start_offset.to_string(),
             range.end().map_or_else(|| "open".to_owned(), |end| end.to_string()),
             range.next_offset.to_string(),
-            servers(range).join(", "),
+            servers_with_state(range).join(", "),
         ];
         cells.into_iter().skip(skip).collect()
     });
@@ -82,17 +82,24 @@ pub(crate) fn table(ranges: &[Description], with_stream: bool, terminal: &mut Te
     terminal.table(titles.get(skip..).unwrap_or_default(), rows.collect())
 }
 
-/// Where the servers of a range are, the primary first.
-fn servers(range: &Description) -> Vec<String> {
+/// The servers of a range, the primary first: where each is, and whether it may lack some of the range.
+fn replicas(range: &Description) -> impl Iterator<Item = (&str, bool)> {
     let of = |is_primary| {
         let replicas = range.servers.iter();
         let wanted = replicas.filter(move |replica| replica.is_primary == is_primary);
-        wanted.filter_map(|replica| replica.range_server.as_ref())
+        wanted.filter_map(|replica| Some((replica.range_server.as_ref()?, replica.state == ReplicaState::COPYING)))
     };
-    of(true)
-        .chain(of(false))
-        .map(|server| server.advertise_addr.clone())
-        .collect()
+    let all = of(true).chain(of(false));
+    all.map(|(server, is_incomplete)| (server.advertise_addr.as_str(), is_incomplete))
+}
+
+/// Where the servers of a range are, the primary first, and which of them may lack some of it.
+fn servers_with_state(range: &Description) -> Vec<String> {
+    let text = |(address, is_incomplete): (&str, bool)| match is_incomplete {
+        true => format!("{address} (incomplete)"),
+        false => address.to_owned(),
+    };
+    replicas(range).map(text).collect()
 }
 
 pub(crate) fn to_json(range: &Description) -> Value {
@@ -105,7 +112,8 @@ pub(crate) fn to_json(range: &Description) -> Value {
         "next": range.next_offset.0,
         "server": server.map(|server| server.advertise_addr.clone()),
         "server_id": server.map(|server| server.server_id.0),
-        "servers": servers(range),
+        "servers": replicas(range).map(|(address, _)| address).collect::<Vec<_>>(),
+        "incomplete": replicas(range).filter_map(|(address, lacks)| lacks.then_some(address)).collect::<Vec<_>>(),
         "replicas": range.replica_count,
         "acks": range.ack_count,
     })

@@ -107,6 +107,7 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         retention_interval: serve.retention_interval,
         cluster: ClusterTimes {
             renew_after: serve.renew_after,
+            replace_after: serve.replace_after,
             ..ClusterTimes::default()
         },
         max_connections: serve.max_connections,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use sbp_frame::CallId;
-use sbp_messages::{ClientRole, ErrorCode, Range, RangeServer, ReplicaServer};
+use sbp_messages::{ClientRole, ErrorCode, Range, RangeServer, ReplicaServer, ReplicaState};
 use sbp_types::{Offset, RangeKey, ServerId};
 
 use super::handle::{ConnectionCommand, Turn};
@@ -147,7 +147,10 @@ fn wire_servers(node: &Node, range: &RangeRecord) -> Vec<ReplicaServer> {
             ..RangeServer::default()
         }),
         is_primary: place == 0,
-        ..ReplicaServer::default()
+        state: match range.incomplete.contains(server) {
+            true => ReplicaState::COPYING,
+            false => ReplicaState::COMPLETE,
+        },
     };
     range.servers.iter().enumerate().map(replica).collect()
 }

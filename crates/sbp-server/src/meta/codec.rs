@@ -19,6 +19,8 @@ const FIRST: u8 = 1;
 const WITH_REPLICAS: u8 = 2;
 /// The version of ranges with copies that end with where the range began when it was opened.
 const WITH_OPENED: u8 = 3;
+/// The version of range records that end with the servers that may lack some of the range.
+const WITH_INCOMPLETE: u8 = 4;
 /// The version of stream records that end with an identity.
 const WITH_IDENTITY: u8 = 2;
 /// The version of stream records that end with an identity and with who made the stream.
@@ -107,6 +109,7 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
 /// The value of a range's record; stream and index are the key.
 pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     let version = match (range.end_marks, range.opened_offset == range.start_offset) {
+        _ if !range.incomplete.is_empty() => WITH_INCOMPLETE,
         (_, false) => WITH_OPENED,
         (0, true) => FIRST,
         (_, true) => WITH_REPLICAS,
@@ -117,15 +120,15 @@ pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     out.option(range.end_offset, |out, end| out.i64(end.0));
     out.i8(range.replica_count);
     out.i8(range.ack_count);
-    out.count(range.servers.len());
-    for server in &range.servers {
-        out.i64(server.0.into());
-    }
-    if version != FIRST {
+    out.servers(&range.servers);
+    if version >= WITH_REPLICAS {
         out.i64(range.end_marks.into());
     }
-    if version == WITH_OPENED {
+    if version >= WITH_OPENED {
         out.i64(range.opened_offset.0);
+    }
+    if version >= WITH_INCOMPLETE {
+        out.servers(&range.incomplete);
     }
     out.0
 }
@@ -141,12 +144,16 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
     let servers = from.servers()?;
     let end_marks = match version {
         FIRST => 0,
-        WITH_REPLICAS | WITH_OPENED => from.marks()?,
+        WITH_REPLICAS..=WITH_INCOMPLETE => from.marks()?,
         _ => return None,
     };
     let opened_offset = match version {
-        WITH_OPENED => Offset(from.i64()?),
+        WITH_OPENED | WITH_INCOMPLETE => Offset(from.i64()?),
         _ => start_offset,
+    };
+    let incomplete = match version {
+        WITH_INCOMPLETE => from.servers()?,
+        _ => Vec::new(),
     };
     from.end(RangeRecord {
         key,
@@ -156,6 +163,7 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
         end_offset,
         end_marks,
         servers,
+        incomplete,
         replica_count,
         ack_count,
     })
@@ -175,10 +183,7 @@ pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
     out.option(held.end, |out, end| out.i64(end.0));
     if !set.is_alone() {
         out.i8(i8::try_from(set.acks()).unwrap_or(i8::MAX));
-        out.count(set.servers().len());
-        for server in set.servers() {
-            out.i64(server.0.into());
-        }
+        out.servers(set.servers());
         out.i64(held.copy.end_marks.into());
         out.option(held.copy.fenced_at, |out, at| {
             out.i64(at.offset.0);
@@ -253,6 +258,13 @@ impl Writer {
     fn count(&mut self, count: usize) {
         let count = u32::try_from(count).expect("what came in one frame has fewer than 2^32 parts");
         self.0.extend_from_slice(&count.to_be_bytes());
+    }
+
+    fn servers(&mut self, servers: &[ServerId]) {
+        self.count(servers.len());
+        for server in servers {
+            self.i64(server.0.into());
+        }
     }
 
     fn bytes(&mut self, bytes: &[u8]) {

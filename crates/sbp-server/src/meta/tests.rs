@@ -53,6 +53,7 @@ fn range(stream: i64, index: i32, end: Option<i64>) -> MetadataChange {
         end_offset: end.map(Offset),
         end_marks: 0,
         servers: vec![ServerId(1), ServerId(70_000)],
+        incomplete: Vec::new(),
         replica_count: 2,
         ack_count: 1,
     })))
@@ -247,6 +248,12 @@ fn where_a_range_began_and_how_many_parts_begin_it_are_stored() {
             opened_offset: Offset(opened),
             ..RangeRecord::clone(&range)
         };
+        let lacking = RangeRecord {
+            incomplete: vec![ServerId(70_000)],
+            ..range.clone()
+        };
+        let bytes = codec::encode_range(&lacking);
+        assert_eq!(codec::decode_range(range.key, &bytes), Some(lacking));
         assert_eq!(
             codec::decode_range(range.key, &codec::encode_range(&range)),
             Some(range.clone())

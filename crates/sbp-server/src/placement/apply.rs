@@ -6,6 +6,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::choose::Candidate;
+use super::copies::{Copy, add_copy, finish_copy};
 use super::create::{NewStream, create_stream};
 use super::delete::delete_stream;
 use super::effects::{Effects, Outcome};
@@ -44,6 +45,10 @@ pub(crate) enum Command {
     FinishSharedSeal(SharedEnd),
     /// Open the range after this one, which is sealed.
     OpenNext(RangeKey),
+    /// Have a server get a copy of a sealed range.
+    AddCopy(Copy),
+    /// A server has all of a sealed range, and is counted on instead of those that are `away`.
+    FinishCopy { copy: Copy, away: Vec<ServerId> },
     /// Open a range as a CREATE_RANGE request describes it.
     CreateRange(NewRange),
     /// Allocate an id for a range server.
@@ -71,6 +76,8 @@ pub(crate) fn apply(
         Command::FinishSeal { key, end, open_next } => finish_seal(state, candidates, key, end, open_next),
         Command::FinishSharedSeal(end) => finish_shared_seal(state, candidates, &end),
         Command::OpenNext(key) => open_next(state, candidates, key),
+        Command::AddCopy(copy) => add_copy(state, copy),
+        Command::FinishCopy { copy, away } => finish_copy(state, copy, &away),
         Command::CreateRange(range) => create_range(state, candidates, range),
         Command::AllocateServerId => allocate_server_id(state),
         Command::RegisterServer(server) => Ok(register_server(state, server)),

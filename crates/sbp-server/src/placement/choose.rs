@@ -131,6 +131,7 @@ mod tests {
                     end_offset: None,
                     end_marks: 0,
                     servers: vec![ServerId(i32::try_from(place).unwrap() + 1)],
+                    incomplete: Vec::new(),
                     replica_count: 1,
                     ack_count: 1,
                 })));

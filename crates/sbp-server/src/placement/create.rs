@@ -153,6 +153,7 @@ fn make(
         end_offset: None,
         end_marks: 0,
         servers,
+        incomplete: Vec::new(),
         replica_count: settings.replica_count,
         ack_count: settings.ack_count,
     });

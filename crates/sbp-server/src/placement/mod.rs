@@ -8,6 +8,7 @@
 
 mod apply;
 mod choose;
+mod copies;
 mod create;
 mod delete;
 mod describe;

@@ -22,8 +22,9 @@ pub(super) struct Holders<'a> {
     pub(super) knowing: &'a [ServerId],
 }
 
-/// The open range that follows a sealed one. It is on the same servers, because these have the state of the writers and
-/// the order of the appends; where one server alone had the range and the stream is to have several replicas, on others too.
+/// The open range that follows a sealed one. Where one server alone has that one and is to have the next one, it is the same,
+/// because it has the state of the writers and the order of the appends; else the primary is one of those that have all of the
+/// sealed range.
 pub(super) fn opened_behind(
     state: &PlacementState,
     candidates: &[Candidate],
@@ -31,13 +32,14 @@ pub(super) fn opened_behind(
     end: Offset,
 ) -> Result<Arc<RangeRecord>, Refusal> {
     let next = successor(state, sealed, end)?;
-    if next.replica_count == 1 || sealed.servers.len() > 1 {
+    if next.replica_count == 1 && sealed.servers.len() == 1 {
         return Ok(next);
     }
+    let complete: Vec<ServerId> = sealed.complete().collect();
     let holders = Holders {
         key: sealed.key,
-        complete: &sealed.servers,
-        knowing: &sealed.servers,
+        complete: &complete,
+        knowing: &complete,
     };
     Ok(Arc::new(RangeRecord {
         servers: next_servers(state, candidates, &holders, &next)?,
@@ -68,6 +70,7 @@ pub(super) fn successor(
         end_offset: None,
         end_marks: 0,
         servers: sealed.servers.clone(),
+        incomplete: Vec::new(),
         replica_count: stream.settings.replica_count,
         ack_count: stream.settings.ack_count,
     }))

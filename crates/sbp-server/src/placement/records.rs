@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_types::{Epoch, Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::schema::SchemaRecord;
 use super::settings::Settings;
@@ -52,6 +52,8 @@ pub(crate) struct RangeRecord {
     pub(crate) end_marks: u32,
     /// The servers that hold it, the primary first.
     pub(crate) servers: Vec<ServerId>,
+    /// Those of them that may lack some of it; of an open range none is listed.
+    pub(crate) incomplete: Vec<ServerId>,
     pub(crate) replica_count: i8,
     pub(crate) ack_count: i8,
 }
@@ -68,6 +70,18 @@ impl RangeRecord {
     /// Whether it is on fewer servers than its stream was to have replicas when it was opened.
     pub(crate) fn lacks_replicas(&self) -> bool {
         usize::try_from(self.replica_count).is_ok_and(|wanted| self.servers.len() < wanted)
+    }
+
+    /// The servers that have all of it, if it is sealed.
+    pub(crate) fn complete(&self) -> impl Iterator<Item = ServerId> {
+        let all = self.servers.iter().copied();
+        all.filter(|server| !self.incomplete.contains(server))
+    }
+
+    /// Where it ends, if it is sealed.
+    pub(crate) fn end(&self) -> Option<Position> {
+        let marks = self.end_marks;
+        self.end_offset.map(|offset| Position { offset, marks })
     }
 
     /// The range as a range server holds it.

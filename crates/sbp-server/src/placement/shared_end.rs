@@ -35,9 +35,11 @@ pub(super) fn finish_shared_seal(
         // Another seal was first, and its end is the range's.
         return Ok(Effects::nothing(Outcome::Range(Arc::clone(range))));
     }
+    let lacks = |server: &ServerId| !sealed.complete.contains(server);
     let ended = Arc::new(RangeRecord {
         end_offset: Some(sealed.end.offset.max(range.start_offset)),
         end_marks: sealed.end.marks,
+        incomplete: range.servers.iter().copied().filter(lacks).collect(),
         ..RangeRecord::clone(range)
     });
     let mut changes = vec![Change::PutRange(Arc::clone(&ended))];

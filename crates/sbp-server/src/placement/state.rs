@@ -48,6 +48,43 @@ pub(crate) struct PlacementState {
     open_ranges: HashMap<ServerId, OpenRanges>,
     /// The open ranges that are on several servers, or whose streams are to have several replicas.
     shared: BTreeSet<RangeKey>,
+    sealed: SealedCopies,
+}
+
+/// The sealed ranges of which several servers have copies.
+#[derive(Clone, Debug, Default)]
+struct SealedCopies {
+    /// By each server that has one, whole or not.
+    on: HashMap<ServerId, BTreeSet<RangeKey>>,
+    /// Those that a server may lack some of, or that are on fewer servers than their stream is to have replicas.
+    wanting: BTreeSet<RangeKey>,
+}
+
+impl SealedCopies {
+    fn forget(&mut self, range: &RangeRecord) {
+        for server in &range.servers {
+            if let Some(keys) = self.on.get_mut(server) {
+                keys.remove(&range.key);
+            }
+        }
+        self.wanting.remove(&range.key);
+    }
+
+    /// Notes a range of a stream that is to have so many replicas.
+    fn note(&mut self, range: &RangeRecord, replicas: i8) {
+        if range.end_offset.is_none() || range.servers.len() < 2 {
+            return;
+        }
+        for server in &range.servers {
+            self.on.entry(*server).or_default().insert(range.key);
+        }
+        let has_few = usize::try_from(replicas).is_ok_and(|replicas| range.servers.len() < replicas);
+        if has_few || !range.incomplete.is_empty() {
+            self.wanting.insert(range.key);
+        } else {
+            self.wanting.remove(&range.key);
+        }
+    }
 }
 
 /// How many open ranges send their appends to a server.
@@ -71,6 +108,7 @@ impl Default for PlacementState {
             servers: BTreeMap::new(),
             open_ranges: HashMap::new(),
             shared: BTreeSet::new(),
+            sealed: SealedCopies::default(),
         }
     }
 }
@@ -91,6 +129,11 @@ impl PlacementState {
                 if let Some(last) = self.last_range(record.id).map(|last| last.key) {
                     self.note_shared(last);
                 }
+                let replicas = record.settings.replica_count;
+                if old.is_none_or(|old| old.settings.replica_count != replicas) {
+                    let ranges: Vec<_> = self.ranges_of(record.id).cloned().collect();
+                    ranges.iter().for_each(|range| self.sealed.note(range, replicas));
+                }
             }
             Change::PutRange(record) => {
                 self.uncount(record.key);
@@ -100,6 +143,11 @@ impl PlacementState {
                     open.lacking += usize::from(record.lacks_replicas());
                 }
                 let key = record.key;
+                let replicas = self
+                    .streams
+                    .get(&key.stream)
+                    .map(|stream| stream.settings.replica_count);
+                self.sealed.note(&record, replicas.unwrap_or(record.replica_count));
                 self.ranges.insert(key, record);
                 self.note_shared(key);
             }
@@ -130,9 +178,10 @@ impl PlacementState {
         }
     }
 
-    /// Removes the range, as it is stored now, from the count of open ranges.
+    /// Removes the range, as it is stored now, from what is counted of ranges.
     fn uncount(&mut self, key: RangeKey) {
         let Some(range) = self.ranges.get(&key) else { return };
+        self.sealed.forget(range);
         let server = range.appends_go_to();
         if let Some(open) = server.and_then(|server| self.open_ranges.get_mut(&server)) {
             open.all = open.all.saturating_sub(1);
@@ -157,6 +206,23 @@ impl PlacementState {
     /// The open ranges that are on several servers, or whose streams are to have several replicas.
     pub(crate) fn shared_ranges(&self) -> impl Iterator<Item = &Arc<RangeRecord>> {
         self.shared.iter().filter_map(|key| self.ranges.get(key))
+    }
+
+    /// The sealed ranges of which several servers have copies and that may need another one: a server may lack some of them,
+    /// they are on too few servers, or on one of `gone`.
+    pub(crate) fn sealed_and_wanting(&self, gone: &[ServerId]) -> impl Iterator<Item = &Arc<RangeRecord>> {
+        let on_those = gone.iter().filter_map(|server| self.sealed.on.get(server)).flatten();
+        let on_those = on_those.filter(|key| !self.sealed.wanting.contains(key));
+        let mut keys: Vec<_> = on_those.copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let keys = self.sealed.wanting.iter().copied().chain(keys);
+        keys.filter_map(|key| self.ranges.get(&key))
+    }
+
+    /// How many sealed ranges that several servers have are on this one, whole or not.
+    pub(crate) fn sealed_ranges_on(&self, server: ServerId) -> usize {
+        self.sealed.on.get(&server).map_or(0, BTreeSet::len)
     }
 
     /// The id the next stream gets.

@@ -13,6 +13,7 @@ use crate::access::Gate;
 use crate::refusal::Refusal;
 
 mod changes;
+mod copies;
 mod replicas;
 
 const SERVER: ServerId = ServerId(1);

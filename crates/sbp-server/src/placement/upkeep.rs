@@ -225,6 +225,7 @@ mod tests {
                 end_offset: None,
                 end_marks: 0,
                 servers: servers.iter().copied().map(ServerId).collect(),
+                incomplete: Vec::new(),
                 replica_count,
                 ack_count,
             })));

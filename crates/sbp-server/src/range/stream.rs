@@ -265,9 +265,13 @@ impl HeldRange {
             }
             Box::new(replica)
         });
+        let fresh = self.fresh();
+        // Where a sealed range ends is known, also to a server that has to get its copy yet.
+        let confirmed = self.end.filter(|_| replica.is_some()).unwrap_or(fresh.confirmed);
         RangeState {
             replica,
-            ..self.fresh()
+            confirmed,
+            ..fresh
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct HostedRanges {
     pub(crate) ranges: BTreeMap<RangeKey, HeldRange>,
     /// The latest description of each stream that the placement driver has told since the start, durable here or not.
     described: BTreeMap<StreamId, Described>,
+    /// The highest range with which each stream was told to begin since the start.
+    begun_at: BTreeMap<StreamId, RangeIndex>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,11 +75,16 @@ impl HostedRanges {
             streams,
             ranges: ranges.into_iter().map(|held| (held.key, held)).collect(),
             described: BTreeMap::new(),
+            begun_at: BTreeMap::new(),
         }
     }
 
     /// Notes what an update says of its stream, unless the answer to a later question is known.
     pub(crate) fn note_description(&mut self, id: StreamId, update: &Update) {
+        if let Some((first, _)) = update.first {
+            let begun_at = self.begun_at.entry(id).or_insert(first);
+            *begun_at = first.max(*begun_at);
+        }
         let Some(stream) = &update.stream else { return };
         let later = self.described.get(&id).map_or(0, |known| known.question);
         if update.question >= later && !self.streams.has_tombstone(id) {
@@ -106,6 +113,7 @@ impl HostedRanges {
                     Change::PutTombstone(stream) => {
                         self.ranges.retain(|key, _| key.stream != *stream);
                         self.described.remove(stream);
+                        self.begun_at.remove(stream);
                     }
                     _ => {}
                 }
@@ -158,10 +166,10 @@ impl HostedRanges {
         {
             changes.push(MetadataChange::Placement(Change::PutStream(Arc::clone(stream))));
         }
-        let lowest = self.of(id).first().map(|held| held.key);
+        let begun_at = self.begun_at.get(&id);
         for told in &update.ranges {
-            // An outdated message about a range that was trimmed since: new ranges have higher indexes only.
-            if lowest.is_some_and(|lowest| told.key < lowest) {
+            // An outdated message about a range that was trimmed since.
+            if begun_at.is_some_and(|first| told.key.range < *first) {
                 continue;
             }
             let Some(held) = self.ranges.get(&told.key) else {
@@ -345,6 +353,24 @@ mod tests {
             "what is asked later counts"
         );
         assert_eq!(hosted_ranges.description(S), Some(&stream(20)));
+    }
+
+    #[test]
+    fn an_older_range_that_is_copied_here_is_taken_in_front_of_newer_ones() {
+        let told = |ranges: &[HeldRange]| Update {
+            ranges: ranges.to_vec(),
+            first: Some((RangeIndex(1), Offset(4))),
+            ..Update::default()
+        };
+        let mut hosted_ranges = HostedRanges::default();
+        assert_eq!(learn(&mut hosted_ranges, &told(&[range(3, 12, None)])), Ok(1));
+        assert_eq!(learn(&mut hosted_ranges, &told(&[range(1, 4, Some(8))])), Ok(1));
+        assert_eq!(hosted_ranges.of(S), [range(1, 4, Some(8)), range(3, 12, None)]);
+        assert_eq!(
+            learn(&mut hosted_ranges, &told(&[range(0, 0, Some(4))])),
+            Ok(0),
+            "this one was trimmed"
+        );
     }
 
     #[test]

@@ -102,9 +102,9 @@ impl RangeRole {
         self.keep(|done| Job::Learn { stream, update, done }).await
     }
 
-    /// Refuses a start behind the range's confirmed end, where there are no records.
+    /// Refuses a start behind the range's end, or behind what is confirmed of it while it has none: there are no records.
     fn check_start(&self, told: &HeldRange) -> Result<(), Refusal> {
-        match self.next_offset(told.key) {
+        match told.end.or_else(|| self.next_offset(told.key)) {
             Some(next) if told.start > next => Err(Refusal::new(
                 ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS,
                 format!(

@@ -28,9 +28,11 @@ pub(crate) fn held_range(range: &Range) -> HeldRange {
     }
 }
 
-/// The servers that have the range, the primary first. One that is being copied to does not have it yet.
+/// The servers that have the range, the primary first. One that something of an open range is written back to is no other
+/// server of it; one that gets a sealed range belongs to those that have it.
 fn replica_set(range: &Range) -> ReplicaSet {
-    let complete = |replica: &&ReplicaServer| replica.state != ReplicaState::COPYING;
+    let is_sealed = range.end().is_some();
+    let complete = |replica: &&ReplicaServer| is_sealed || replica.state != ReplicaState::COPYING;
     let of = |is_primary| {
         let replicas = range.servers.iter().filter(complete);
         let wanted = replicas.filter(move |replica| replica.is_primary == is_primary);

@@ -456,9 +456,11 @@ fn recovered_range(
     };
     let replica = found.and_then(|found| held.recovered_replica(me, found));
     // What is confirmed of a range that others hold too is told by its primary.
-    let confirmed = replica
-        .as_ref()
-        .map_or(next, |replica| replica.readable().map_or(held.start, |end| end.offset));
+    let readable = |replica: &sbp_replication::Replica| replica.readable().map_or(held.start, |end| end.offset);
+    let confirmed = match (&replica, held.end) {
+        (Some(replica), None) => readable(replica),
+        _ => next,
+    };
     RangeState {
         next,
         confirmed,

@@ -167,8 +167,9 @@ fn every_server_of_the_set_hears_of_changes_trims_ends_and_the_deletion() {
     let mut state = PlacementState::default();
     let (range, _) = open(&mut state, &candidates(&[1, 2, 3], &[]), wanted(3, 2));
     let stream = range.key.stream;
+    let up = candidates(&[1, 2, 3], &[]);
     let mut told = |command| {
-        let effects = apply(&state, &[], command, NOW).unwrap();
+        let effects = apply(&state, &up, command, NOW).unwrap();
         for change in effects.changes {
             state.install(change);
         }

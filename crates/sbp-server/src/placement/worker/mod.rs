@@ -3,6 +3,7 @@
 //! The thread never waits for a range server: requests and the answers of range servers arrive in one queue. What can
 //! be decided is collected and made durable together; then the range servers are told, then the requesters.
 
+mod copying;
 mod orders;
 mod promise;
 mod shared_seal;
@@ -25,6 +26,7 @@ use self::shared_seal::SharedSeal;
 use self::watch::Timer;
 use super::apply::{Command, apply};
 use super::choose::Candidate;
+use super::copies::{Copies, Copy};
 use super::effects::{Effects, Order, Outcome};
 use super::operations::{OperationId, Operations};
 use super::range_servers::{AbandonedEnd, RangeServer, RangeServers, reach};
@@ -86,6 +88,10 @@ pub(super) enum Event {
     Look,
     /// The seal of a range that nobody asked for has ended, well or not.
     UpkeepEnded(RangeKey),
+    /// A server was sent what it lacked of a sealed range, or not.
+    Copied(Copy, Result<(), Refusal>),
+    /// It is written down that a server has a copy of a sealed range, or all of it; or that failed.
+    CopyNoted(Copy, Result<(), Refusal>),
     /// Something is due.
     Timer(Timer),
     /// It is time to check which tombstones can be removed.
@@ -159,6 +165,7 @@ pub(super) struct Worker {
     /// When the next server may have been silent for too long.
     next_look: Option<Instant>,
     upkeep: Upkeep,
+    copies: Copies,
     /// Requests that came before the range servers they need had the time to report.
     early: Vec<(OperationId, Task)>,
     /// Until when range servers have the time to report to a placement driver that has started.
@@ -199,6 +206,7 @@ impl Worker {
             timers: vec![(reported_by, Timer::Reported)],
             next_look: Some(Instant::now()),
             upkeep: Upkeep::new(times.renew_after),
+            copies: Copies::new(times.replace_after),
             early: Vec::new(),
             reported_by,
         }
@@ -282,6 +290,8 @@ impl Worker {
             Event::Knocked(server, is_refused) => self.handle_knocked(server, is_refused),
             Event::Look => self.look(),
             Event::UpkeepEnded(key) => self.upkeep_ended(key),
+            Event::Copied(copy, sent) => self.handle_copied(copy, sent),
+            Event::CopyNoted(copy, noted) => self.copy_noted(copy, &noted),
             Event::Sweep => self.sweep(),
             Event::Stop => return true,
         }

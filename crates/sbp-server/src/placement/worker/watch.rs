@@ -132,6 +132,7 @@ impl Worker {
             let request = Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)]);
             self.operations.admit(done, request.into_tasks());
         }
+        self.copy_what_is_due(now);
     }
 
     /// What was begun about a range without being asked has ended.

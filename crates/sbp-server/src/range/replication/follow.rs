@@ -187,7 +187,7 @@ impl Ranges {
         }
         let replica = self.table.replica(key)?;
         let outcome = match verdict {
-            Verdict::Take => {
+            Verdict::Take | Verdict::Begin => {
                 let to = job.offered.entry.end(job.offered.at)?;
                 entries.push(job.log_entry(requester, to));
                 None
@@ -208,8 +208,8 @@ impl Ranges {
                 }
             }
             Verdict::GoOn(at) => Some(Err(go_on(key, at))),
-            // No copy here is told of a trim or of damage yet, and nobody closes one.
-            Verdict::Begin | Verdict::Mend | Verdict::Close => {
+            // No copy here is told of damage yet, and nobody closes one.
+            Verdict::Mend | Verdict::Close => {
                 let primary = replica.range().primary();
                 Some(Err(not_taken(key, NotTaken::OutOfPlace, primary).into()))
             }

@@ -173,7 +173,10 @@ impl Ranges {
                 self.answer_synced(key.stream, end, notifications);
             }
         }
-        let Some(work) = self.copies.get_mut(&key) else { return };
+        let Some(work) = self.copies.get_mut(&key) else {
+            // Nobody waits; but entries may have been ordered to be sent from the log.
+            return self.tell_followers(key);
+        };
         work.forget_before(needed.unwrap_or(synced));
         let confirmed: SmallVec<[AppendContext; 8]> = work.take_confirmed(acknowledged).collect();
         let (here, missing): (Vec<_>, Vec<_>) = std::mem::take(&mut work.repeated)

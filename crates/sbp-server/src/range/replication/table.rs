@@ -32,7 +32,7 @@ impl RangeTable {
         Refusal::check_epoch(key, range.epoch, Some(epoch))?;
         let offer = |replica: &mut Replica| {
             let verdict = replica.offered(offered);
-            if verdict == Verdict::Take
+            if matches!(verdict, Verdict::Take | Verdict::Begin)
                 && let Some(to) = offered.entry.end(offered.at)
             {
                 replica.queued(to);

@@ -12,8 +12,8 @@ use sbp_types::{Epoch, Offset, Position, ServerId, TimestampMs};
 
 use super::rig::{FIRST, Rig, STREAM, held, job, of_writer, short};
 use crate::range::{
-    AppendDone, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, Limits, Readiness, Start, StreamFacts,
-    WriterSequence, judge_fetch, resolve_start,
+    AppendDone, CopyRecord, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, HeldRange, Limits, Readiness,
+    Start, StreamFacts, WriterSequence, judge_fetch, resolve_start,
 };
 
 const PRIMARY: ServerId = ServerId(1);
@@ -77,6 +77,22 @@ impl Copies {
     fn answer(&self, follower: usize, answers: &[AppendDone]) {
         let heard: Vec<_> = answers.iter().map(heard).collect();
         self.primary().server.heard(id(follower), &heard);
+    }
+
+    /// Gives a server what was sent to it of a range up to its end, and the primary the answers.
+    fn deliver_copied(&mut self, member: usize, end: Position) {
+        let expected = self.sent[member].len();
+        let mut answers = self.deliver(member);
+        if answers.len() < expected {
+            answers.extend(self.rigs[member].wait(expected - answers.len()));
+        }
+        let sealed_end = Some(end);
+        let answered = answers.iter().map(|done| Heard {
+            sealed_end,
+            ..heard(done)
+        });
+        let heard: Vec<_> = answered.collect();
+        self.primary().server.heard(id(member), &heard);
     }
 
     /// Sends, delivers and answers whatever there is.
@@ -484,23 +500,31 @@ fn what_a_server_lacks_is_written_back_to_it_up_to_the_end() {
         // What the primary sends as ever is not taken by a fenced follower.
         copies.sent[1].retain(|entry| entry.sealed_end.is_some());
         assert!(copies.sent[1].iter().all(|entry| entry.sealed_end == Some(end)));
-        let expected = copies.sent[1].len();
-        let mut answers = copies.deliver(1);
-        if answers.len() < expected {
-            answers.extend(copies.rigs[1].wait(expected - answers.len()));
-        }
-        let sealed_end = Some(end);
-        let answered = answers.iter().map(|done| Heard {
-            sealed_end,
-            ..heard(done)
-        });
-        let heard: Vec<_> = answered.collect();
-        copies.primary().server.heard(id(1), &heard);
+        copies.deliver_copied(1, end);
     }
     assert_eq!(done.recv_timeout(super::rig::PATIENCE).unwrap(), Ok(()));
     assert_eq!(copies.vote(1), end, "and no further");
     let over = asked(|done| primary.write_back(FIRST, &[id(1)], Position::start(Offset(9)), done));
     assert_eq!(over.recv().unwrap(), Err(ErrorCode::RANGE_NOT_FOUND));
+}
+
+#[test]
+fn a_follower_too_sends_what_another_one_lacks_when_it_is_told_to() {
+    let mut copies = Copies::new(3, 2);
+    for index in 0..3 {
+        copies.append(job(index, 100));
+    }
+    copies.exchange(1);
+    copies.primary().wait(3);
+    let end = Position::start(Offset(3));
+    assert_eq!((copies.vote(1), copies.vote(2)), (end, Position::start(Offset(0))));
+    // It has nothing in memory for others, and nobody waits for it.
+    let source = &copies.rigs[1].server;
+    let _done = asked(|done| source.write_back(FIRST, &[id(2)], end, done));
+    let feed = source.feed(id(2), 1 << 20, false);
+    assert_eq!((feed.entries.len(), feed.from_log), (0, Some(FIRST)));
+    let read = source.feed_from_log(id(2), FIRST, 1 << 20).unwrap();
+    assert_eq!(read.entries.len(), 3);
 }
 
 #[test]
@@ -567,6 +591,85 @@ fn what_a_follower_lacks_stays_in_the_log_when_the_stream_is_trimmed() {
     copies.primary().server.trim(STREAM, Offset(3));
     copies.exchange(2);
     assert_eq!(copies.vote(2), Position::start(Offset(4)));
+}
+
+#[test]
+fn a_copy_of_a_sealed_range_is_no_end_for_readers_until_it_is_whole_and_may_begin_where_the_range_is_trimmed() {
+    let mut copies = Copies::new(3, 2);
+    for index in 0..6 {
+        copies.append(job(index, 100));
+    }
+    copies.exchange(1);
+    copies.primary().wait(6);
+    let end = Position::start(Offset(6));
+    for member in 0..2 {
+        copies.end(member, 6);
+    }
+    let trimmed = HeldRange {
+        start: Offset(2),
+        copy: CopyRecord {
+            opened: Some(Offset(0)),
+            ..CopyRecord::default()
+        },
+        ..held(0, 0, Some(6))
+    };
+    let target = Arc::clone(&copies.rigs[2].server);
+    target.install(STREAM, StreamFacts::default(), &[trimmed]);
+    let primary = Arc::clone(&copies.primary().server);
+    let done = asked(|done| primary.write_back(FIRST, &[id(2)], end, done));
+    copies.send(2);
+    // The source of a copy may have no more of it than is not trimmed.
+    let entries = std::mem::take(&mut copies.sent[2]);
+    let mut entries: VecDeque<_> = entries
+        .into_iter()
+        .filter(|entry| entry.kind.is_some() && entry.at.offset.0 >= 2)
+        .collect();
+    assert_eq!(entries.len(), 4);
+    let last = entries.split_off(3);
+    copies.sent[2] = entries;
+    let ends = || {
+        let ranges = target.hub.ranges.lock();
+        let range = ranges.table.range(FIRST).unwrap();
+        (range.confirmed.0, range.replica.as_ref().unwrap().synced_end().offset.0)
+    };
+    // Where a reader finds data: what is asked for is read, or is said to be elsewhere.
+    let asked_at = |offset| {
+        let ranges = target.hub.ranges.lock();
+        let entry = FetchEntry {
+            stream: STREAM,
+            offset: Offset(offset),
+            end: None,
+            batch_max_bytes: 0,
+        };
+        let limits = Limits {
+            min_bytes: 1,
+            last_call: false,
+            budget: 1 << 20,
+        };
+        match judge_fetch(&ranges.table, &entry, limits, |_, _| 0) {
+            Readiness::Read(read) => Ok(read.positions.end_of_range),
+            Readiness::Empty(positions) => Ok(positions.end_of_range),
+            Readiness::Refused(refusal, _) => Err(refusal.code),
+            Readiness::Wait => panic!("it is sealed"),
+        }
+    };
+    copies.deliver_copied(2, end);
+    assert_eq!(ends(), (6, 5));
+    assert_eq!(
+        (2..7).map(asked_at).collect::<Vec<_>>(),
+        [
+            Ok(false),
+            Ok(false),
+            Ok(false),
+            Err(ErrorCode::RANGE_NOT_FOUND),
+            Err(ErrorCode::RANGE_NOT_FOUND)
+        ],
+        "what is here is served, and there is no end before all of it is"
+    );
+    copies.sent[2] = last;
+    copies.deliver_copied(2, end);
+    assert_eq!((ends(), asked_at(5), asked_at(6)), ((6, 6), Ok(false), Ok(true)));
+    assert_eq!(done.recv_timeout(super::rig::PATIENCE).unwrap(), Ok(()));
 }
 
 #[test]

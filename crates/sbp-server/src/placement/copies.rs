@@ -1,0 +1,296 @@
+//! Copies of sealed ranges: which server is to have which range too, who sends it, and whose copy is done without.
+//!
+//! A sealed range never changes, so a copy of it can be made at any time, from any server that has all of it. It is made in
+//! three steps, each durable before the next one: the server is written down as one that may lack some of the range, it is
+//! sent what it lacks, and it is written down as complete. Whatever ends in between is begun again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_messages::ErrorCode;
+use sbp_types::{Epoch, Position, RangeKey, ServerId, StreamId};
+
+use super::choose::{Candidate, rank_behind};
+use super::effects::{Effects, Order, Outcome};
+use super::next_range::{known_range, next_key};
+use super::records::RangeRecord;
+use super::registry::Registry;
+use super::state::{Change, PlacementState};
+use crate::refusal::Refusal;
+
+/// The most copies that are made at once.
+const MOST_AT_ONCE: usize = 16;
+/// When a copy that could not be made is tried again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// A step of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum CopyStep {
+    /// The server is to have a copy of the range.
+    Add,
+    /// `source` sends the server what that lacks of the range up to its end.
+    Send {
+        source: ServerId,
+        epoch: Epoch,
+        end: Position,
+    },
+}
+
+/// A copy that is being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Copy {
+    pub(super) key: RangeKey,
+    /// The server that gets it.
+    pub(super) to: ServerId,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Progress {
+    /// A step was begun and has not ended.
+    UnderWay { source: Option<ServerId> },
+    /// The last step did not succeed; the next one is begun then.
+    Again(Instant),
+}
+
+/// The copies that are being made.
+#[derive(Debug)]
+pub(super) struct Copies {
+    /// How long a server is away before its copies are made elsewhere.
+    replace_after: Duration,
+    made: BTreeMap<Copy, Progress>,
+}
+
+impl Copies {
+    pub(super) fn new(replace_after: Duration) -> Self {
+        Self {
+            replace_after,
+            made: BTreeMap::new(),
+        }
+    }
+
+    /// The steps to begin now. Each is under way until it has [`ended`](Self::ended). Copies of which a server may lack some
+    /// come first, then those of servers that are away.
+    pub(super) fn due(&mut self, state: &PlacementState, registry: &Registry, now: Instant) -> Vec<(Copy, CopyStep)> {
+        let is_away = |server: ServerId| self.is_away(registry, server, now);
+        let gone: Vec<_> = state
+            .servers()
+            .map(|record| record.id)
+            .filter(|id| is_away(*id))
+            .collect();
+        let mut candidates = registry.candidates(now);
+        candidates.retain(|candidate| candidate.replicates && self.is_settled(registry, candidate.id, now));
+        let is_wanted = |copy: &Copy| {
+            let range = state.range(copy.key);
+            range.is_some_and(|range| range.incomplete.contains(&copy.to))
+        };
+        // One that is over, or that nobody wants any more, leaves its place to others.
+        self.made
+            .retain(|copy, progress| matches!(progress, Progress::UnderWay { .. }) || is_wanted(copy));
+        let mut steps = Vec::new();
+        self.retry(state, registry, now, &mut steps);
+        // The state of the writers behind the last range of a stream goes with the next one.
+        let has_next = |range: &&Arc<RangeRecord>| next_key(range.key).is_some_and(|next| state.range(next).is_some());
+        let has_source = |range: &&Arc<RangeRecord>| range.complete().any(|server| registry.is_up(server, now));
+        let ranges = || state.sealed_and_wanting(&gone).filter(has_next).filter(has_source);
+        let has_room = |copies: &Self| copies.made.len() < MOST_AT_ONCE;
+        for range in ranges() {
+            if !has_room(self) {
+                break;
+            }
+            self.send_what_lacks(registry, range, now, &mut steps);
+        }
+        for range in ranges() {
+            if !has_room(self) {
+                break;
+            }
+            self.add_where_few(state, registry, &candidates, range, now, &mut steps);
+        }
+        steps
+    }
+
+    fn send_what_lacks(
+        &mut self,
+        registry: &Registry,
+        range: &RangeRecord,
+        now: Instant,
+        steps: &mut Vec<(Copy, CopyStep)>,
+    ) {
+        for to in range
+            .incomplete
+            .iter()
+            .copied()
+            .filter(|server| registry.is_up(*server, now))
+        {
+            let copy = Copy { key: range.key, to };
+            if !self.made.contains_key(&copy)
+                && let Some(step) = self.send(registry, range, now)
+            {
+                self.begin(copy, step, steps);
+            }
+        }
+    }
+
+    fn add_where_few(
+        &mut self,
+        state: &PlacementState,
+        registry: &Registry,
+        candidates: &[Candidate],
+        range: &RangeRecord,
+        now: Instant,
+        steps: &mut Vec<(Copy, CopyStep)>,
+    ) {
+        let key = range.key;
+        let stays = |server: &&ServerId| !self.is_away(registry, **server, now);
+        let has_few = range.servers.iter().filter(stays).count() < wanted(state, key.stream);
+        let is_added = self
+            .made
+            .keys()
+            .any(|copy| copy.key == key && !range.servers.contains(&copy.to));
+        if has_few
+            && !is_added
+            && let Some(to) = next_holder(state, candidates, range)
+        {
+            self.begin(Copy { key, to }, CopyStep::Add, steps);
+        }
+    }
+
+    /// Begins those anew that did not succeed, when it is time.
+    fn retry(&mut self, state: &PlacementState, registry: &Registry, now: Instant, steps: &mut Vec<(Copy, CopyStep)>) {
+        let is_due = |(copy, progress): (&Copy, &Progress)| match progress {
+            Progress::Again(at) if *at <= now && registry.is_up(copy.to, now) => Some(*copy),
+            _ => None,
+        };
+        let due: Vec<_> = self.made.iter().filter_map(is_due).collect();
+        for copy in due {
+            let step = state.range(copy.key).and_then(|range| self.send(registry, range, now));
+            if let Some(step) = step {
+                self.begin(copy, step, steps);
+            }
+        }
+    }
+
+    /// The order to the server that has all of a range and sends the fewest others.
+    fn send(&self, registry: &Registry, range: &RangeRecord, now: Instant) -> Option<CopyStep> {
+        let sends = |server: ServerId| {
+            let of =
+                |progress: &&Progress| matches!(progress, Progress::UnderWay { source } if *source == Some(server));
+            self.made.values().filter(of).count()
+        };
+        let sources = range.complete().filter(|server| registry.is_up(*server, now));
+        let source = sources.min_by_key(|server| sends(*server))?;
+        Some(CopyStep::Send {
+            source,
+            epoch: range.epoch,
+            end: range.end()?,
+        })
+    }
+
+    fn begin(&mut self, copy: Copy, step: CopyStep, steps: &mut Vec<(Copy, CopyStep)>) {
+        let source = match step {
+            CopyStep::Add => None,
+            CopyStep::Send { source, .. } => Some(source),
+        };
+        self.made.insert(copy, Progress::UnderWay { source });
+        steps.push((copy, step));
+    }
+
+    /// A step has ended: well, or to be tried again.
+    pub(super) fn ended(&mut self, copy: Copy, is_done: bool, now: Instant) {
+        if is_done {
+            self.made.remove(&copy);
+        } else {
+            self.made.insert(copy, Progress::Again(now + AGAIN_AFTER));
+        }
+    }
+
+    /// The servers of a range that have been away for so long that its copy there is not counted on.
+    pub(super) fn away_of(&self, range: &RangeRecord, registry: &Registry, now: Instant) -> Vec<ServerId> {
+        let servers = range.servers.iter().copied();
+        servers.filter(|server| self.is_away(registry, *server, now)).collect()
+    }
+
+    fn is_away(&self, registry: &Registry, server: ServerId, now: Instant) -> bool {
+        let away = registry.away_for(server, now);
+        away.is_some_and(|away| away >= self.replace_after)
+    }
+
+    /// Whether a server has been there for so long that it can be relied on.
+    fn is_settled(&self, registry: &Registry, server: ServerId, now: Instant) -> bool {
+        let up_for = registry.up_for(server, now);
+        up_for.is_some_and(|up_for| up_for >= self.replace_after.min(SETTLED_AFTER))
+    }
+}
+
+/// A server that has been there for so long can be relied on to get copies.
+const SETTLED_AFTER: Duration = Duration::from_secs(5);
+
+/// How many servers are to have each range of a stream.
+fn wanted(state: &PlacementState, stream: StreamId) -> usize {
+    let wanted = state.stream(stream).map(|stream| stream.settings.replica_count);
+    wanted.and_then(|wanted| usize::try_from(wanted).ok()).unwrap_or(0)
+}
+
+/// The server that is to have a range too: of those that have no copy of it, one with the fewest.
+fn next_holder(state: &PlacementState, candidates: &[Candidate], range: &RangeRecord) -> Option<ServerId> {
+    let ranked = rank_behind(state, candidates, range.key).into_iter();
+    let others = ranked.filter(|server| !range.servers.contains(server));
+    others.min_by_key(|server| state.sealed_ranges_on(*server))
+}
+
+/// Writes down that a server is to have a copy of a sealed range, and tells it.
+pub(super) fn add_copy(state: &PlacementState, copy: Copy) -> Result<Effects, Refusal> {
+    let range = sealed(state, copy)?;
+    let Some(stream) = state.stream(copy.key.stream) else {
+        return Err(Refusal::no_stream(copy.key.stream));
+    };
+    if range.servers.contains(&copy.to) {
+        return Ok(Effects::nothing(Outcome::Range(Arc::clone(range))));
+    }
+    let mut added = RangeRecord::clone(range);
+    added.servers.push(copy.to);
+    added.incomplete.push(copy.to);
+    let added = Arc::new(added);
+    Ok(Effects {
+        orders: Order::install(stream, &[copy.to], &[&added]),
+        changes: vec![Change::PutRange(Arc::clone(&added))],
+        outcome: Outcome::Range(added),
+    })
+}
+
+/// Writes down that a server has all of a sealed range. A copy on one of the servers that are `away` is done without, where
+/// there are as many others as the stream is to have.
+pub(super) fn finish_copy(state: &PlacementState, copy: Copy, away: &[ServerId]) -> Result<Effects, Refusal> {
+    let range = sealed(state, copy)?;
+    if !range.incomplete.contains(&copy.to) {
+        return Ok(Effects::nothing(Outcome::Range(Arc::clone(range))));
+    }
+    let mut finished = RangeRecord::clone(range);
+    finished.incomplete.retain(|server| *server != copy.to);
+    let wanted = state
+        .stream(copy.key.stream)
+        .map(|stream| stream.settings.replica_count);
+    let wanted = wanted.and_then(|wanted| usize::try_from(wanted).ok()).unwrap_or(0);
+    for gone in away {
+        let others = finished.complete().filter(|server| !away.contains(server)).count();
+        if others >= wanted && finished.servers.contains(gone) {
+            finished.servers.retain(|server| server != gone);
+            finished.incomplete.retain(|server| server != gone);
+        }
+    }
+    let finished = Arc::new(finished);
+    Ok(Effects {
+        changes: vec![Change::PutRange(Arc::clone(&finished))],
+        orders: Vec::new(),
+        outcome: Outcome::Range(finished),
+    })
+}
+
+fn sealed(state: &PlacementState, copy: Copy) -> Result<&Arc<RangeRecord>, Refusal> {
+    let range = known_range(state, copy.key)?;
+    if range.end_offset.is_none() {
+        let message = format!("range {} is open: only sealed ranges are copied", copy.key);
+        return Err(Refusal::new(ErrorCode::INVALID_REQUEST, message));
+    }
+    Ok(range)
+}

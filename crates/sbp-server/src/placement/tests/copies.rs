@@ -1,0 +1,281 @@
+//! Copies of sealed ranges: which are made, from whom and for whom, and when a server is done without.
+
+use std::time::{Duration, Instant};
+
+use sbp_types::Epoch;
+
+use super::super::copies::{Copies, Copy, CopyStep};
+use super::super::effects::{Action, Order};
+use super::super::records::StreamRecord;
+use super::super::registry::Registry;
+use super::super::state::Change;
+use super::*;
+
+const SILENCE: Duration = Duration::from_secs(3);
+const REPLACE_AFTER: Duration = Duration::from_secs(60);
+const S: StreamId = StreamId(1);
+
+/// A cluster in which time passes as the test says.
+struct Scene {
+    state: PlacementState,
+    registry: Registry,
+    copies: Copies,
+    now: Instant,
+}
+
+fn key(index: i32) -> RangeKey {
+    RangeKey {
+        stream: S,
+        range: RangeIndex(index),
+    }
+}
+
+fn copy(index: i32, to: i32) -> Copy {
+    Copy {
+        key: key(index),
+        to: ServerId(to),
+    }
+}
+
+fn ids(servers: &[i32]) -> Vec<ServerId> {
+    servers.iter().copied().map(ServerId).collect()
+}
+
+impl Scene {
+    /// Range servers 1 to 5 that have been there for long, and a stream of so many replicas.
+    fn new(replicas: i8) -> Self {
+        let now = Instant::now();
+        let mut scene = Self {
+            state: PlacementState::default(),
+            registry: Registry::new(None, SILENCE, now),
+            copies: Copies::new(REPLACE_AFTER),
+            now,
+        };
+        for id in 1..=5 {
+            scene.state.install(Change::PutServer(Arc::new(ServerRecord {
+                id: ServerId(id),
+                address: format!("server-{id}:1"),
+            })));
+        }
+        scene.stream(replicas);
+        scene.pass(10, &[1, 2, 3, 4, 5]);
+        scene
+    }
+
+    fn stream(&mut self, replicas: i8) {
+        let settings = Settings {
+            replica_count: replicas,
+            ack_count: 2,
+            retention_period_ms: 0,
+            retention_bytes: None,
+            schema: None,
+            properties: BTreeMap::new(),
+        };
+        self.state.install(Change::PutStream(Arc::new(StreamRecord {
+            id: S,
+            name: None,
+            settings,
+            created_at: NOW,
+            identity: None,
+            owner: None,
+        })));
+    }
+
+    /// A range of ten records on these servers, of which some may lack something; open if it is `last`.
+    fn range(&mut self, index: i32, servers: &[i32], incomplete: &[i32], last: bool) {
+        let start = Offset(i64::from(index) * 10);
+        self.state.install(Change::PutRange(Arc::new(RangeRecord {
+            key: key(index),
+            epoch: Epoch(i64::from(index)),
+            start_offset: start,
+            opened_offset: start,
+            end_offset: (!last).then_some(Offset(start.0 + 10)),
+            end_marks: 2,
+            servers: ids(servers),
+            incomplete: ids(incomplete),
+            replica_count: 3,
+            ack_count: 2,
+        })));
+    }
+
+    /// Lets seconds pass in which these servers are heard, each second.
+    fn pass(&mut self, seconds: u64, heard: &[i32]) {
+        for _second in 0..seconds {
+            self.now += Duration::from_secs(1);
+            for server in heard {
+                self.registry.heard(ServerId(*server), (*server).into(), true, self.now);
+            }
+        }
+    }
+
+    fn due(&mut self) -> Vec<(Copy, CopyStep)> {
+        self.copies.due(&self.state, &self.registry, self.now)
+    }
+
+    /// Carries out a command as the worker does. Returns the range afterwards.
+    fn apply(&mut self, command: Command) -> (Arc<RangeRecord>, Vec<Order>) {
+        let effects = apply(&self.state, &[], command, NOW).unwrap();
+        for change in effects.changes {
+            self.state.install(change);
+        }
+        match effects.outcome {
+            Outcome::Range(range) => (range, effects.orders),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn finish(&mut self, copy: Copy) -> Arc<RangeRecord> {
+        let range = Arc::clone(self.state.range(copy.key).unwrap());
+        let away = self.copies.away_of(&range, &self.registry, self.now);
+        let (range, _) = self.apply(Command::FinishCopy { copy, away });
+        self.copies.ended(copy, true, self.now);
+        range
+    }
+}
+
+fn sends(source: i32, index: i32) -> CopyStep {
+    CopyStep::Send {
+        source: ServerId(source),
+        epoch: Epoch(index.into()),
+        end: Position {
+            offset: Offset(i64::from(index) * 10 + 10),
+            marks: 2,
+        },
+    }
+}
+
+#[test]
+fn a_server_that_lacks_some_of_a_sealed_range_is_sent_it_when_it_is_there() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[1], false);
+    scene.range(1, &[2, 3, 4], &[], true);
+    scene.pass(3, &[2, 3, 4]);
+    assert_eq!(scene.due(), [], "it is away");
+    scene.pass(1, &[1, 2, 3, 4]);
+    assert_eq!(scene.due(), [(copy(0, 1), sends(2, 0))]);
+    assert_eq!(scene.due(), [], "it is under way");
+    scene.copies.ended(copy(0, 1), false, scene.now);
+    assert_eq!(scene.due(), [], "not at once again");
+    scene.pass(1, &[1, 3, 4]);
+    scene.pass(2, &[1, 3, 4]);
+    assert_eq!(scene.due(), [(copy(0, 1), sends(3, 0))], "from one that is up");
+    let range = scene.finish(copy(0, 1));
+    assert_eq!(
+        (range.servers.clone(), range.incomplete.clone()),
+        (ids(&[1, 2, 3]), vec![])
+    );
+    assert_eq!(scene.due(), []);
+}
+
+#[test]
+fn copies_of_a_server_that_is_away_for_long_are_made_on_another_one_which_takes_its_place() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[], false);
+    scene.range(1, &[1, 2, 3], &[], false);
+    scene.range(2, &[2, 3, 4], &[], true);
+    scene.pass(59, &[2, 3, 4, 5]);
+    assert_eq!(scene.due(), [], "it may come back");
+    scene.pass(1, &[2, 3, 4, 5]);
+    assert_eq!(
+        scene.due(),
+        [(copy(0, 4), CopyStep::Add), (copy(1, 4), CopyStep::Add)],
+        "the best of those that have been there for long"
+    );
+    let (range, orders) = scene.apply(Command::AddCopy(copy(0, 4)));
+    assert_eq!(
+        (range.servers.clone(), range.incomplete.clone()),
+        (ids(&[1, 2, 3, 4]), ids(&[4]))
+    );
+    let [order] = &orders[..] else { panic!("{orders:?}") };
+    assert!(order.server == ServerId(4) && matches!(&order.action, Action::Install(_, held) if held.len() == 1));
+    scene.copies.ended(copy(0, 4), true, scene.now);
+    assert_eq!(scene.due(), [(copy(0, 4), sends(2, 0))]);
+    let range = scene.finish(copy(0, 4));
+    assert_eq!(range.servers, ids(&[2, 3, 4]), "what is away is done without");
+    scene.copies.ended(copy(1, 4), false, scene.now);
+    assert_eq!(
+        scene.due(),
+        [(copy(1, 5), CopyStep::Add)],
+        "what was not written down is decided anew: 5 has fewer"
+    );
+}
+
+#[test]
+fn nobody_is_done_without_before_there_are_as_many_whole_copies_as_wanted() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3, 4, 5], &[4, 5], false);
+    scene.range(1, &[3, 4, 5], &[], true);
+    scene.pass(60, &[3, 4, 5]);
+    let range = scene.finish(copy(0, 4));
+    assert_eq!(
+        range.servers,
+        ids(&[1, 2, 3, 4, 5]),
+        "1 and 2 have it, and only 3 and 4 of those that are there"
+    );
+    let range = scene.finish(copy(0, 5));
+    assert_eq!(range.servers, ids(&[3, 4, 5]));
+    // A server that is back before the copy is made keeps its place.
+    scene.range(0, &[1, 2, 3, 4], &[4], false);
+    scene.pass(1, &[1, 2, 3, 4, 5]);
+    let range = scene.finish(copy(0, 4));
+    assert_eq!(
+        (range.servers.clone(), range.incomplete.clone()),
+        (ids(&[1, 2, 3, 4]), vec![])
+    );
+}
+
+#[test]
+fn more_replicas_for_a_stream_reach_its_sealed_ranges_and_fewer_take_none_away() {
+    let mut scene = Scene::new(2);
+    scene.range(0, &[1, 2], &[], false);
+    scene.range(1, &[1, 2], &[], true);
+    assert_eq!(scene.due(), []);
+    scene.stream(3);
+    assert_eq!(scene.due(), [(copy(0, 3), CopyStep::Add)]);
+    scene.apply(Command::AddCopy(copy(0, 3)));
+    scene.copies.ended(copy(0, 3), true, scene.now);
+    assert_eq!(scene.due().len(), 1);
+    let range = scene.finish(copy(0, 3));
+    assert_eq!(range.servers, ids(&[1, 2, 3]));
+    scene.stream(2);
+    assert_eq!(scene.due(), []);
+}
+
+#[test]
+fn nothing_is_copied_where_nobody_has_all_of_it_or_no_range_follows() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[2, 3], false);
+    scene.range(1, &[2, 3, 4], &[2], false);
+    scene.pass(3, &[2, 3, 4]);
+    assert_eq!(scene.due(), [], "1 alone has range 0, and range 1 is the last one");
+    scene.range(2, &[2, 3, 4], &[], true);
+    assert_eq!(scene.due(), [(copy(1, 2), sends(3, 1))]);
+    scene.state.install(Change::PutTombstone(S));
+    scene.copies.ended(copy(1, 2), false, scene.now);
+    scene.pass(2, &[1, 2, 3, 4]);
+    assert_eq!(scene.due(), []);
+    let gone = apply(&scene.state, &[], Command::AddCopy(copy(1, 2)), NOW);
+    assert_eq!(gone.unwrap_err().code, ErrorCode::NOT_FOUND);
+}
+
+#[test]
+fn sixteen_copies_are_made_at_once_and_those_that_lack_something_come_first() {
+    let mut scene = Scene::new(3);
+    for index in 0..40 {
+        let incomplete: &[i32] = if index >= 20 { &[2] } else { &[] };
+        scene.range(index, &[1, 2, 3], incomplete, false);
+    }
+    scene.range(40, &[2, 3, 4], &[], true);
+    scene.pass(60, &[2, 3, 4, 5]);
+    let due = scene.due();
+    assert_eq!(due.len(), 16);
+    assert!(due.iter().all(|(copy, _)| copy.to == ServerId(2)), "{due:?}");
+    assert_eq!(scene.due(), []);
+    for (copy, _) in &due[..10] {
+        scene.finish(*copy);
+    }
+    let due = scene.due();
+    assert_eq!(due.len(), 10);
+    let lacking = due.iter().filter(|(copy, _)| copy.to == ServerId(2)).count();
+    assert_eq!(lacking, 4, "the rest of the twenty");
+}

@@ -1,0 +1,78 @@
+//! Has sealed ranges copied to servers that lack them.
+
+use std::time::Instant;
+
+use super::{Event, Worker};
+use crate::placement::apply::Command;
+use crate::placement::copies::{Copy, CopyStep};
+use crate::placement::request::{Outcomes, Task};
+use crate::refusal::Refusal;
+
+impl Worker {
+    /// Begins the copies that are due.
+    pub(super) fn copy_what_is_due(&mut self, now: Instant) {
+        let due = self.copies.due(&self.state, &self.registry.lock(), now);
+        for (copy, step) in due {
+            let Copy { key, to } = copy;
+            match step {
+                CopyStep::Add => {
+                    tracing::info!(range = %key, server = %to, "a sealed range is copied to another server");
+                    self.note_copy(copy, Command::AddCopy(copy));
+                }
+                CopyStep::Send { source, epoch, end } => {
+                    let done = self.promise(move |sent| Event::Copied(copy, sent));
+                    match self.reach(source) {
+                        Ok(range_server) => range_server.write_back(key, epoch, &[to], end, done),
+                        Err(refusal) => done(Err(refusal)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// A server has all of a range, or the order to send it was not carried out within the time of a call. Its source goes on
+    /// with it, and says so when it is asked again.
+    pub(super) fn handle_copied(&mut self, copy: Copy, sent: Result<(), Refusal>) {
+        let now = Instant::now();
+        if let Err(refusal) = sent {
+            tracing::debug!(range = %copy.key, server = %copy.to, message = refusal.message, "a sealed range is not copied yet");
+            return self.copies.ended(copy, false, now);
+        }
+        let range = self.state.range(copy.key);
+        let away = range.map(|range| self.copies.away_of(range, &self.registry.lock(), now));
+        let away = away.unwrap_or_default();
+        self.note_copy(copy, Command::FinishCopy { copy, away });
+    }
+
+    /// Has a change of who has a sealed range made durable, in its turn among the operations on the stream.
+    fn note_copy(&mut self, copy: Copy, command: Command) {
+        let events = self.events.clone();
+        let done = Box::new(move |noted: Result<Outcomes, Refusal>| {
+            let noted = noted.and_then(|outcomes| outcomes.into_iter().try_for_each(|outcome| outcome.map(drop)));
+            // The receiver has ended if the server is shutting down.
+            let _stopped = events.send(Event::CopyNoted(copy, noted));
+        });
+        self.operations.admit(done, vec![Ok(Task::Apply(command))]);
+    }
+
+    pub(super) fn copy_noted(&mut self, copy: Copy, noted: &Result<(), Refusal>) {
+        let now = Instant::now();
+        match noted {
+            Ok(()) => {
+                let is_complete = |copy: Copy| {
+                    let range = self.state.range(copy.key);
+                    range.is_some_and(|range| range.complete().any(|server| server == copy.to))
+                };
+                if is_complete(copy) {
+                    tracing::info!(range = %copy.key, server = %copy.to, "a server has all of a sealed range");
+                }
+                self.copies.ended(copy, true, now);
+                self.copy_what_is_due(now);
+            }
+            Err(refusal) => {
+                tracing::warn!(range = %copy.key, server = %copy.to, message = refusal.message, "who has a sealed range is not written down");
+                self.copies.ended(copy, false, now);
+            }
+        }
+    }
+}
