@@ -6,7 +6,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod ledger;
-mod load;
 mod trial;
 
 use std::time::Duration;

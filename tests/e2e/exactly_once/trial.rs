@@ -5,9 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use sbp_client::{Ack, Client, ClientError, Positions};
-use sbp_e2e::process::{Serving, Setup};
+use sbp_e2e::ledger::{Ledger, RECORDS};
+use sbp_e2e::load::{Progress, client, read, write};
+use sbp_e2e::process::{Lasting, Setup};
 use sbp_frame::OpCode;
 use sbp_locks::Mutex;
 use sbp_messages::{ErrorCode, RangeId, SealKind, Stream};
@@ -17,12 +18,12 @@ use sbp_types::{Offset, StreamId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::ledger::{Ledger, RECORDS};
-use crate::load::{Progress, client, read, write};
-
 /// Writers, and the streams they share.
 const WRITERS: usize = 4;
 const STREAMS: usize = 2;
+
+/// Batches of one writer on their way.
+const IN_FLIGHT: usize = 64;
 
 /// How often something that must come is looked for.
 const POLL: Duration = Duration::from_millis(5);
@@ -176,44 +177,13 @@ impl Trial {
 /// A writer at work, and its acknowledgements.
 type Writing = JoinHandle<Result<Vec<Ack>, ClientError>>;
 
-/// A server that is killed and comes back.
-struct Role {
-    setup: Setup,
-    process: Option<Serving>,
-}
-
-impl Role {
-    fn start(mut setup: Setup) -> Self {
-        let process = setup.start();
-        setup.listen.clone_from(&process.address);
-        Self {
-            setup,
-            process: Some(process),
-        }
-    }
-
-    fn address(&self) -> &str {
-        &self.setup.listen
-    }
-
-    fn kill(&mut self) {
-        if let Some(process) = self.process.take() {
-            process.end(Signal::KILL);
-        }
-    }
-
-    fn restart(&mut self) {
-        self.process = Some(self.setup.start());
-    }
-}
-
 /// Everything that takes part.
 struct Scene {
     proxy: Proxy,
     /// Stores the records, and listens at the same address every time.
-    server: Role,
+    server: Lasting,
     /// Where it is apart.
-    driver: Option<Role>,
+    driver: Option<Lasting>,
     /// Where writers begin.
     address: String,
     /// Its appends do not go through the proxy: it makes none.
@@ -240,15 +210,16 @@ impl Scene {
             forget: trial.forget,
             // Small, so that a trial fills many and trims delete them.
             segment_bytes: Some(1 << 20),
+            ..Setup::new("")
         };
         let driver = trial
             .apart
-            .then(|| Role::start(setup("driver", None, Roles::PlacementDriver)));
+            .then(|| Lasting::start(setup("driver", None, Roles::PlacementDriver)));
         let roles = driver.as_ref().map_or(Roles::Both, |driver| Roles::RangeServer {
             placement_driver: vec![driver.address().to_owned()],
         });
         // Who is told where the records are is told of the proxy.
-        let server = Role::start(setup("server", Some(proxy.address()), roles));
+        let server = Lasting::start(setup("server", Some(proxy.address()), roles));
         proxy.set_target(Some(server.address().to_owned()));
         let (address, direct) = match &driver {
             Some(driver) => (driver.address().to_owned(), client(driver.address())),
@@ -282,7 +253,9 @@ impl Scene {
         let client = client(&self.address);
         let progress = Arc::clone(&self.progress);
         let stream = self.stream_of(writer);
-        tokio::spawn(write(client, stream, writer, batches / WRITERS as u64, progress))
+        let each = batches / WRITERS as u64;
+        let goes_on = move |batch| batch < each;
+        tokio::spawn(write(client, (stream, writer), IN_FLIGHT, goes_on, progress))
     }
 
     /// Waits until that many batches are acknowledged, or a writer has ended, well or not.

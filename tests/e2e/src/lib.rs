@@ -16,6 +16,8 @@ pub mod damage;
 pub mod etcd;
 pub mod frames;
 pub mod issuer;
+pub mod ledger;
+pub mod load;
 pub mod peer;
 pub mod process;
 pub mod scripted;

@@ -1,12 +1,12 @@
 //! Servers in processes of their own, which can be killed.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use sbp_server::{ForgetWriters, Roles, Server, ServerConfig};
+use sbp_server::{ClusterTimes, ForgetWriters, Roles, Server, ServerConfig};
 
 use crate::wait::LIMIT;
 
@@ -88,6 +88,55 @@ impl Drop for Serving {
     }
 }
 
+/// A server that is killed and comes back, at the same address.
+#[derive(Debug)]
+pub struct Lasting {
+    setup: Setup,
+    process: Option<Serving>,
+}
+
+impl Lasting {
+    /// Starts it. It listens at the same address each time.
+    pub fn start(mut setup: Setup) -> Self {
+        let process = setup.start();
+        setup.listen.clone_from(&process.address);
+        Self {
+            setup,
+            process: Some(process),
+        }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.setup.listen
+    }
+
+    /// Where its data is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.setup.dir
+    }
+
+    /// Its process, if it was not killed.
+    #[must_use]
+    pub fn process(&self) -> Option<&Serving> {
+        self.process.as_ref()
+    }
+
+    /// Ends it as SIGKILL does.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.end(Signal::KILL);
+        }
+    }
+
+    /// Starts it again.
+    pub fn restart(&mut self) {
+        self.process = Some(self.setup.start());
+    }
+}
+
 /// The address in what a server prints first; `None` for what the harness of a test prints before that.
 fn announced(line: &str) -> Option<String> {
     if line.is_empty() || line == "running 1 test" {
@@ -113,6 +162,8 @@ const ROLE: &str = "SBP_CHILD_ROLE";
 const DRIVER: &str = "SBP_CHILD_DRIVER";
 const FORGET: &str = "SBP_CHILD_FORGET";
 const SEGMENT_BYTES: &str = "SBP_CHILD_SEGMENT_BYTES";
+const RENEW_AFTER: &str = "SBP_CHILD_RENEW_AFTER_MS";
+const REPLACE_AFTER: &str = "SBP_CHILD_REPLACE_AFTER_MS";
 
 /// How a server is started, and started again, as this test binary's ignored test `child::serve_until_killed`, which calls
 /// [`serve_until_killed`].
@@ -130,6 +181,8 @@ pub struct Setup {
     pub forget: ForgetWriters,
     /// How large a segment of its log is.
     pub segment_bytes: Option<u64>,
+    /// When it does something about servers that are away; the rest of these times are the usual ones.
+    pub cluster: ClusterTimes,
 }
 
 impl Setup {
@@ -142,6 +195,7 @@ impl Setup {
             roles: Roles::Both,
             forget: ForgetWriters::Never,
             segment_bytes: None,
+            cluster: ClusterTimes::default(),
         }
     }
 
@@ -161,9 +215,27 @@ impl Setup {
                 .env(ROLE, role)
                 .env(DRIVER, driver)
                 .env(FORGET, format!("{:?}", self.forget))
-                .env(SEGMENT_BYTES, segment_bytes.unwrap_or_default()),
+                .env(SEGMENT_BYTES, segment_bytes.unwrap_or_default())
+                .env(RENEW_AFTER, self.cluster.renew_after.as_millis().to_string())
+                .env(REPLACE_AFTER, self.cluster.replace_after.as_millis().to_string()),
         )
     }
+}
+
+/// Where servers in processes of their own write what they log, each into a file named after its directory; nothing is
+/// written without this variable.
+const LOG: &str = "SBP_TEST_LOG";
+
+fn begin_log(dir: &Path) {
+    let Some(logs) = std::env::var_os(LOG) else { return };
+    let name = Path::new(dir.file_name().unwrap()).with_extension("log");
+    let file = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(Path::new(&logs).join(name));
+    let file = std::sync::Mutex::new(file.unwrap());
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(file);
+    log.with_max_level(tracing::Level::DEBUG).init();
 }
 
 /// The process that [`Setup::start`] starts: serves until it is killed, or the process that started it has ended.
@@ -185,8 +257,15 @@ pub fn serve_until_killed() {
         },
         _ => Roles::Both,
     };
+    begin_log(Path::new(&dir));
+    let time = |name| Duration::from_millis(told(name).unwrap().parse().unwrap());
     let server = Server::start(ServerConfig {
         roles,
+        cluster: ClusterTimes {
+            renew_after: time(RENEW_AFTER),
+            replace_after: time(REPLACE_AFTER),
+            ..ClusterTimes::default()
+        },
         data_dir: Some(dir.into()),
         listen: told(LISTEN).unwrap(),
         advertise: told(ADVERTISE),

@@ -6,7 +6,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::choose::Candidate;
-use super::copies::{Copy, add_copy, finish_copy};
+use super::copies::{Copy, add_copy, finish_copy, release_copies};
 use super::create::{NewStream, create_stream};
 use super::delete::delete_stream;
 use super::effects::{Effects, Outcome};
@@ -47,8 +47,10 @@ pub(crate) enum Command {
     OpenNext(RangeKey),
     /// Have a server get a copy of a sealed range.
     AddCopy(Copy),
-    /// A server has all of a sealed range, and is counted on instead of those that are `away`.
-    FinishCopy { copy: Copy, away: Vec<ServerId> },
+    /// A server has all of a sealed range.
+    FinishCopy(Copy),
+    /// The servers that are `away` are not counted on any more for a sealed range.
+    ReleaseCopies { key: RangeKey, away: Vec<ServerId> },
     /// Open a range as a CREATE_RANGE request describes it.
     CreateRange(NewRange),
     /// Allocate an id for a range server.
@@ -77,7 +79,8 @@ pub(crate) fn apply(
         Command::FinishSharedSeal(end) => finish_shared_seal(state, candidates, &end),
         Command::OpenNext(key) => open_next(state, candidates, key),
         Command::AddCopy(copy) => add_copy(state, copy),
-        Command::FinishCopy { copy, away } => finish_copy(state, copy, &away),
+        Command::FinishCopy(copy) => finish_copy(state, copy),
+        Command::ReleaseCopies { key, away } => release_copies(state, key, &away),
         Command::CreateRange(range) => create_range(state, candidates, range),
         Command::AllocateServerId => allocate_server_id(state),
         Command::RegisterServer(server) => Ok(register_server(state, server)),

@@ -2,7 +2,8 @@
 //!
 //! A sealed range never changes, so a copy of it can be made at any time, from any server that has all of it. It is made in
 //! three steps, each durable before the next one: the server is written down as one that may lack some of the range, it is
-//! sent what it lacks, and it is written down as complete. Whatever ends in between is begun again.
+//! sent what it lacks, and it is written down as complete. Whatever ends in between is begun again. A server that is away is
+//! done without when there are as many whole copies elsewhere as wanted, whoever has made them, and when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(super) enum CopyStep {
         epoch: Epoch,
         end: Position,
     },
+    /// The servers that are `away` are not counted on any more: others have all of the range.
+    Release { away: Vec<ServerId> },
 }
 
 /// A copy that is being made.
@@ -93,6 +96,9 @@ impl Copies {
         let has_next = |range: &&Arc<RangeRecord>| next_key(range.key).is_some_and(|next| state.range(next).is_some());
         let has_source = |range: &&Arc<RangeRecord>| range.complete().any(|server| registry.is_up(server, now));
         let ranges = || state.sealed_and_wanting(&gone).filter(has_next).filter(has_source);
+        for range in ranges() {
+            self.release_what_is_away(state, registry, range, now, &mut steps);
+        }
         let has_room = |copies: &Self| copies.made.len() < MOST_AT_ONCE;
         for range in ranges() {
             if !has_room(self) {
@@ -107,6 +113,26 @@ impl Copies {
             self.add_where_few(state, registry, &candidates, range, now, &mut steps);
         }
         steps
+    }
+
+    fn release_what_is_away(
+        &mut self,
+        state: &PlacementState,
+        registry: &Registry,
+        range: &RangeRecord,
+        now: Instant,
+        steps: &mut Vec<(Copy, CopyStep)>,
+    ) {
+        let away = self.away_of(range, registry, now);
+        let Some(first) = away.first() else { return };
+        let copy = Copy {
+            key: range.key,
+            to: *first,
+        };
+        let is_enough = whole_elsewhere(range, &away) >= wanted(state, range.key.stream).max(1);
+        if is_enough && !self.made.contains_key(&copy) {
+            self.begin(copy, CopyStep::Release { away }, steps);
+        }
     }
 
     fn send_what_lacks(
@@ -188,7 +214,7 @@ impl Copies {
 
     fn begin(&mut self, copy: Copy, step: CopyStep, steps: &mut Vec<(Copy, CopyStep)>) {
         let source = match step {
-            CopyStep::Add => None,
+            CopyStep::Add | CopyStep::Release { .. } => None,
             CopyStep::Send { source, .. } => Some(source),
         };
         self.made.insert(copy, Progress::UnderWay { source });
@@ -205,7 +231,7 @@ impl Copies {
     }
 
     /// The servers of a range that have been away for so long that its copy there is not counted on.
-    pub(super) fn away_of(&self, range: &RangeRecord, registry: &Registry, now: Instant) -> Vec<ServerId> {
+    fn away_of(&self, range: &RangeRecord, registry: &Registry, now: Instant) -> Vec<ServerId> {
         let servers = range.servers.iter().copied();
         servers.filter(|server| self.is_away(registry, *server, now)).collect()
     }
@@ -240,7 +266,7 @@ fn next_holder(state: &PlacementState, candidates: &[Candidate], range: &RangeRe
 
 /// Writes down that a server is to have a copy of a sealed range, and tells it.
 pub(super) fn add_copy(state: &PlacementState, copy: Copy) -> Result<Effects, Refusal> {
-    let range = sealed(state, copy)?;
+    let range = sealed(state, copy.key)?;
     let Some(stream) = state.stream(copy.key.stream) else {
         return Err(Refusal::no_stream(copy.key.stream));
     };
@@ -258,38 +284,47 @@ pub(super) fn add_copy(state: &PlacementState, copy: Copy) -> Result<Effects, Re
     })
 }
 
-/// Writes down that a server has all of a sealed range. A copy on one of the servers that are `away` is done without, where
-/// there are as many others as the stream is to have.
-pub(super) fn finish_copy(state: &PlacementState, copy: Copy, away: &[ServerId]) -> Result<Effects, Refusal> {
-    let range = sealed(state, copy)?;
-    if !range.incomplete.contains(&copy.to) {
-        return Ok(Effects::nothing(Outcome::Range(Arc::clone(range))));
-    }
+/// Writes down that a server has all of a sealed range.
+pub(super) fn finish_copy(state: &PlacementState, copy: Copy) -> Result<Effects, Refusal> {
+    let range = sealed(state, copy.key)?;
     let mut finished = RangeRecord::clone(range);
     finished.incomplete.retain(|server| *server != copy.to);
-    let wanted = state
-        .stream(copy.key.stream)
-        .map(|stream| stream.settings.replica_count);
-    let wanted = wanted.and_then(|wanted| usize::try_from(wanted).ok()).unwrap_or(0);
-    for gone in away {
-        let others = finished.complete().filter(|server| !away.contains(server)).count();
-        if others >= wanted && finished.servers.contains(gone) {
-            finished.servers.retain(|server| server != gone);
-            finished.incomplete.retain(|server| server != gone);
-        }
-    }
-    let finished = Arc::new(finished);
-    Ok(Effects {
-        changes: vec![Change::PutRange(Arc::clone(&finished))],
-        orders: Vec::new(),
-        outcome: Outcome::Range(finished),
-    })
+    Ok(changed(range, finished))
 }
 
-fn sealed(state: &PlacementState, copy: Copy) -> Result<&Arc<RangeRecord>, Refusal> {
-    let range = known_range(state, copy.key)?;
+/// Writes down that the servers that are `away` are not counted on for a sealed range, unless too few others have all of it.
+pub(super) fn release_copies(state: &PlacementState, key: RangeKey, away: &[ServerId]) -> Result<Effects, Refusal> {
+    let range = sealed(state, key)?;
+    let mut released = RangeRecord::clone(range);
+    if whole_elsewhere(range, away) >= wanted(state, key.stream).max(1) {
+        released.servers.retain(|server| !away.contains(server));
+        released.incomplete.retain(|server| !away.contains(server));
+    }
+    Ok(changed(range, released))
+}
+
+/// How many servers have all of a range, without those that are `away`.
+fn whole_elsewhere(range: &RangeRecord, away: &[ServerId]) -> usize {
+    range.complete().filter(|server| !away.contains(server)).count()
+}
+
+/// The change of a range that is this one from now on.
+fn changed(old: &Arc<RangeRecord>, new: RangeRecord) -> Effects {
+    if **old == new {
+        return Effects::nothing(Outcome::Range(Arc::clone(old)));
+    }
+    let new = Arc::new(new);
+    Effects {
+        changes: vec![Change::PutRange(Arc::clone(&new))],
+        orders: Vec::new(),
+        outcome: Outcome::Range(new),
+    }
+}
+
+fn sealed(state: &PlacementState, key: RangeKey) -> Result<&Arc<RangeRecord>, Refusal> {
+    let range = known_range(state, key)?;
     if range.end_offset.is_none() {
-        let message = format!("range {} is open: only sealed ranges are copied", copy.key);
+        let message = format!("range {key} is open: only sealed ranges are copied");
         return Err(Refusal::new(ErrorCode::INVALID_REQUEST, message));
     }
     Ok(range)

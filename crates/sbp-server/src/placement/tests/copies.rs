@@ -125,12 +125,22 @@ impl Scene {
     }
 
     fn finish(&mut self, copy: Copy) -> Arc<RangeRecord> {
-        let range = Arc::clone(self.state.range(copy.key).unwrap());
-        let away = self.copies.away_of(&range, &self.registry, self.now);
-        let (range, _) = self.apply(Command::FinishCopy { copy, away });
+        let (range, _) = self.apply(Command::FinishCopy(copy));
         self.copies.ended(copy, true, self.now);
         range
     }
+
+    /// Carries out a step that does without servers.
+    fn release(&mut self, copy: Copy, away: &[i32]) -> Arc<RangeRecord> {
+        let away = ids(away);
+        let (range, _) = self.apply(Command::ReleaseCopies { key: copy.key, away });
+        self.copies.ended(copy, true, self.now);
+        range
+    }
+}
+
+fn releases(away: &[i32]) -> CopyStep {
+    CopyStep::Release { away: ids(away) }
 }
 
 fn sends(source: i32, index: i32) -> CopyStep {
@@ -191,37 +201,40 @@ fn copies_of_a_server_that_is_away_for_long_are_made_on_another_one_which_takes_
     scene.copies.ended(copy(0, 4), true, scene.now);
     assert_eq!(scene.due(), [(copy(0, 4), sends(2, 0))]);
     let range = scene.finish(copy(0, 4));
-    assert_eq!(range.servers, ids(&[2, 3, 4]), "what is away is done without");
+    assert_eq!(range.servers, ids(&[1, 2, 3, 4]));
     scene.copies.ended(copy(1, 4), false, scene.now);
     assert_eq!(
         scene.due(),
-        [(copy(1, 5), CopyStep::Add)],
-        "what was not written down is decided anew: 5 has fewer"
+        [(copy(0, 1), releases(&[1])), (copy(1, 5), CopyStep::Add)],
+        "what is away is done without; what was not written down is decided anew: 5 has fewer"
     );
+    assert_eq!(scene.release(copy(0, 1), &[1]).servers, ids(&[2, 3, 4]));
 }
 
 #[test]
 fn nobody_is_done_without_before_there_are_as_many_whole_copies_as_wanted() {
     let mut scene = Scene::new(3);
-    scene.range(0, &[1, 2, 3, 4, 5], &[4, 5], false);
+    scene.range(0, &[1, 2, 3, 4, 5], &[1, 4, 5], false);
     scene.range(1, &[3, 4, 5], &[], true);
     scene.pass(60, &[3, 4, 5]);
-    let range = scene.finish(copy(0, 4));
-    assert_eq!(
-        range.servers,
-        ids(&[1, 2, 3, 4, 5]),
-        "1 and 2 have it, and only 3 and 4 of those that are there"
-    );
-    let range = scene.finish(copy(0, 5));
-    assert_eq!(range.servers, ids(&[3, 4, 5]));
-    // A server that is back before the copy is made keeps its place.
-    scene.range(0, &[1, 2, 3, 4], &[4], false);
-    scene.pass(1, &[1, 2, 3, 4, 5]);
-    let range = scene.finish(copy(0, 4));
+    assert_eq!(scene.due(), [(copy(0, 4), sends(3, 0)), (copy(0, 5), sends(3, 0))]);
+    scene.finish(copy(0, 4));
+    assert_eq!(scene.due(), [], "2 has it, and only 3 and 4 of those that are there");
+    let range = scene.release(copy(0, 1), &[1, 2]);
+    assert_eq!(range.servers, ids(&[1, 2, 3, 4, 5]), "nor if it was ordered before");
+    scene.finish(copy(0, 5));
+    assert_eq!(scene.due(), [(copy(0, 1), releases(&[1, 2]))]);
+    let range = scene.release(copy(0, 1), &[1, 2]);
     assert_eq!(
         (range.servers.clone(), range.incomplete.clone()),
-        (ids(&[1, 2, 3, 4]), vec![])
+        (ids(&[3, 4, 5]), vec![])
     );
+    // A placement driver that has started finds it too, and a server that is back keeps its place.
+    scene.range(0, &[1, 3, 4, 5], &[1], false);
+    assert_eq!(scene.due(), [(copy(0, 1), releases(&[1]))]);
+    scene.copies.ended(copy(0, 1), false, scene.now);
+    scene.pass(2, &[1, 2, 3, 4, 5]);
+    assert_eq!(scene.due(), [(copy(0, 1), sends(3, 0))]);
 }
 
 #[test]

@@ -19,6 +19,10 @@ impl Worker {
                     tracing::info!(range = %key, server = %to, "a sealed range is copied to another server");
                     self.note_copy(copy, Command::AddCopy(copy));
                 }
+                CopyStep::Release { away } => {
+                    tracing::info!(range = %key, ?away, "servers that are away are not counted on any more for a sealed range");
+                    self.note_copy(copy, Command::ReleaseCopies { key, away });
+                }
                 CopyStep::Send { source, epoch, end } => {
                     let done = self.promise(move |sent| Event::Copied(copy, sent));
                     match self.reach(source) {
@@ -33,15 +37,11 @@ impl Worker {
     /// A server has all of a range, or the order to send it was not carried out within the time of a call. Its source goes on
     /// with it, and says so when it is asked again.
     pub(super) fn handle_copied(&mut self, copy: Copy, sent: Result<(), Refusal>) {
-        let now = Instant::now();
         if let Err(refusal) = sent {
             tracing::debug!(range = %copy.key, server = %copy.to, message = refusal.message, "a sealed range is not copied yet");
-            return self.copies.ended(copy, false, now);
+            return self.copies.ended(copy, false, Instant::now());
         }
-        let range = self.state.range(copy.key);
-        let away = range.map(|range| self.copies.away_of(range, &self.registry.lock(), now));
-        let away = away.unwrap_or_default();
-        self.note_copy(copy, Command::FinishCopy { copy, away });
+        self.note_copy(copy, Command::FinishCopy(copy));
     }
 
     /// Has a change of who has a sealed range made durable, in its turn among the operations on the stream.

@@ -7,35 +7,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sbp_client::{Ack, Client, ClientError, Position, Tail, TailOptions, WriterOptions};
-use sbp_e2e::clients::{client_with, records_of};
 use sbp_locks::Mutex;
 use sbp_record::RecordsBuilder;
 use sbp_types::StreamId;
 
+use crate::clients::{client_with, records_of};
 use crate::ledger::{Ledger, RECORDS, Written};
-
-/// Batches of one writer on their way.
-const IN_FLIGHT: usize = 64;
 
 /// How far the writers are, all together.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
-    pub(crate) submitted: AtomicU64,
-    pub(crate) acknowledged: AtomicU64,
+pub struct Progress {
+    submitted: AtomicU64,
+    acknowledged: AtomicU64,
 }
 
 impl Progress {
-    pub(crate) fn submitted(&self) -> u64 {
+    /// Batches that were handed to the client.
+    pub fn submitted(&self) -> u64 {
         self.submitted.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn acknowledged(&self) -> u64 {
+    /// Batches that were acknowledged.
+    pub fn acknowledged(&self) -> u64 {
         self.acknowledged.load(Ordering::SeqCst)
     }
 }
 
 /// A client that takes up a lost connection quickly.
-pub(crate) fn client(address: &str) -> Client {
+pub fn client(address: &str) -> Client {
     client_with(address, |config| {
         config.timeout = Duration::from_secs(60);
         config.retry.max_attempts = 100_000;
@@ -43,17 +42,21 @@ pub(crate) fn client(address: &str) -> Client {
     })
 }
 
-/// Writes batches, a number of them on their way, and returns their acknowledgements.
-pub(crate) async fn write(
+/// Writes batches for as long as `goes_on` says so of their number, `in_flight` of them on their way, and returns their
+/// acknowledgements.
+///
+/// # Errors
+/// A batch is refused, or is not acknowledged in time.
+pub async fn write(
     client: Client,
-    stream: StreamId,
-    writer: usize,
-    batches: u64,
+    (stream, writer): (StreamId, usize),
+    in_flight: usize,
+    goes_on: impl Fn(u64) -> bool,
     progress: Arc<Progress>,
 ) -> Result<Vec<Ack>, ClientError> {
     type Pending = Pin<Box<dyn Future<Output = Result<Ack, ClientError>> + Send>>;
     let options = WriterOptions {
-        max_in_flight: IN_FLIGHT,
+        max_in_flight: in_flight,
         timeout: Duration::from_secs(300),
         attempt_timeout: Duration::from_millis(500),
         ..WriterOptions::default()
@@ -61,7 +64,7 @@ pub(crate) async fn write(
     let sender = client.writer(stream, options);
     let mut pending: VecDeque<Pending> = VecDeque::new();
     let mut acks = Vec::new();
-    for batch in 0..batches {
+    for batch in (0..).take_while(|batch| goes_on(*batch)) {
         let mut records = RecordsBuilder::new();
         for place in 0..RECORDS {
             let value = Written { writer, batch, place }.value();
@@ -69,7 +72,7 @@ pub(crate) async fn write(
         }
         pending.push_back(Box::pin(sender.append(records)));
         progress.submitted.fetch_add(1, Ordering::SeqCst);
-        if pending.len() >= IN_FLIGHT
+        if pending.len() >= in_flight
             && let Some(first) = pending.pop_front()
         {
             acks.push(first.await?);
@@ -85,7 +88,7 @@ pub(crate) async fn write(
 }
 
 /// Reads along from the beginning, for ever.
-pub(crate) async fn read(client: Client, streams: Vec<StreamId>, ledger: Arc<Mutex<Ledger>>) {
+pub async fn read(client: Client, streams: Vec<StreamId>, ledger: Arc<Mutex<Ledger>>) {
     let from: Vec<_> = streams.iter().map(|&stream| (stream, Position::Earliest)).collect();
     let mut tail: Tail = client.tail(&from, TailOptions::default()).await.unwrap();
     while let Some(fetched) = tail.next().await {
