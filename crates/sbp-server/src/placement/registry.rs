@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 use sbp_types::ServerId;
 
 use super::choose::{Candidate, ServerLoad};
+use crate::running_time::RunningTime;
+
+/// It is looked so many times at the clock while a server may be silent.
+const LOOKS: u32 = 6;
 
 /// The range servers as they are now. Nothing here is durable: after a restart the servers report again.
 ///
@@ -17,6 +21,7 @@ pub(crate) struct Registry {
     always_up: Option<ServerId>,
     /// A server that has sent nothing for this long is down, even if its connection is open.
     silence: Duration,
+    time: RunningTime,
     /// When this placement driver began to listen.
     since: Instant,
     servers: BTreeMap<ServerId, Presence>,
@@ -58,13 +63,30 @@ impl Registry {
         Self {
             always_up,
             silence,
+            time: RunningTime::new(now, silence / LOOKS),
             since: now,
             servers: BTreeMap::new(),
         }
     }
 
+    /// How often it has to be looked at, so that time in which this process was stopped is not taken for the silence of others.
+    pub(crate) fn pause(&self) -> Duration {
+        self.silence / LOOKS
+    }
+
+    /// The regular look. What passes without one counts little: nobody could be heard.
+    pub(crate) fn go_on(&mut self, now: Instant) {
+        self.time.go_on(now);
+    }
+
+    /// A time as far as this process ran until then. All times that are kept here are such.
+    fn running(&self, now: Instant) -> Instant {
+        self.since + self.time.at(now)
+    }
+
     /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.
     pub(crate) fn heard(&mut self, server: ServerId, connection: i64, replicates: bool, now: Instant) -> bool {
+        let now = self.running(now);
         let silence = self.silence;
         let presence = self.servers.entry(server).or_default();
         let was_up = presence.is_up(silence, now);
@@ -81,6 +103,7 @@ impl Registry {
 
     /// Notes the load that the server reported, which is a sign of life too.
     pub(crate) fn report(&mut self, server: ServerId, load: ServerLoad, now: Instant) {
+        let now = self.running(now);
         let silence = self.silence;
         let presence = self.servers.entry(server).or_default();
         presence.load = load;
@@ -102,6 +125,7 @@ impl Registry {
 
     /// Notes that nobody listens at the server's address. Returns true if the server is down by that.
     pub(crate) fn refused(&mut self, server: ServerId, now: Instant) -> bool {
+        let now = self.running(now);
         let silence = self.silence;
         let Some(presence) = self.servers.get_mut(&server) else {
             return false;
@@ -117,6 +141,7 @@ impl Registry {
 
     /// Whether it is worth asking if anybody listens at the server's address: it counts as up and has no connection.
     pub(crate) fn is_in_doubt(&self, server: ServerId, now: Instant) -> bool {
+        let now = self.running(now);
         let presence = self.servers.get(&server);
         presence.is_some_and(|presence| presence.connections.is_empty() && presence.is_up(self.silence, now))
     }
@@ -137,13 +162,18 @@ impl Registry {
 
     /// Whether the server is up.
     pub(crate) fn is_up(&self, server: ServerId, now: Instant) -> bool {
+        self.was_up(server, self.running(now))
+    }
+
+    fn was_up(&self, server: ServerId, at: Instant) -> bool {
         let presence = self.servers.get(&server);
-        self.always_up == Some(server) || presence.is_some_and(|presence| presence.is_up(self.silence, now))
+        self.always_up == Some(server) || presence.is_some_and(|presence| presence.is_up(self.silence, at))
     }
 
     /// How long the server has been up; `None` if it is down.
     pub(crate) fn up_for(&self, server: ServerId, now: Instant) -> Option<Duration> {
-        if !self.is_up(server, now) {
+        let now = self.running(now);
+        if !self.was_up(server, now) {
             return None;
         }
         let since = self.servers.get(&server).and_then(|presence| presence.up_since);
@@ -153,7 +183,8 @@ impl Registry {
     /// For how long nothing was heard of a server that is down; `None` if it is up, or if it may only not have had the time
     /// to report to a placement driver that was just started.
     pub(crate) fn away_for(&self, server: ServerId, now: Instant) -> Option<Duration> {
-        if self.is_up(server, now) {
+        let now = self.running(now);
+        if self.was_up(server, now) {
             return None;
         }
         let heard = self.servers.get(&server).and_then(|presence| presence.last_heard);
@@ -163,6 +194,7 @@ impl Registry {
 
     /// The servers that were up and are not any more, each once.
     pub(crate) fn take_lost(&mut self, now: Instant) -> Vec<ServerId> {
+        let now = self.running(now);
         let silence = self.silence;
         let is_new = |presence: &mut Presence| {
             let is_down = presence.last_heard.is_some() && !presence.is_up(silence, now);
@@ -180,14 +212,17 @@ impl Registry {
             .servers
             .values()
             .filter_map(|presence| presence.up_until(self.silence));
-        known
+        let running = self.running(now);
+        let until = known
             .chain([self.since + self.silence])
-            .filter(|until| *until > now)
-            .min()
+            .filter(|until| *until > running)
+            .min();
+        until.map(|until| now + until.saturating_duration_since(running))
     }
 
     /// The servers that are up, on which new ranges can be placed.
     pub(crate) fn candidates(&self, now: Instant) -> Vec<Candidate> {
+        let now = self.running(now);
         let load_of = |id: &ServerId| self.servers.get(id).map(|presence| presence.load).unwrap_or_default();
         let own = self.always_up.map(|id| Candidate {
             id,
@@ -209,6 +244,7 @@ impl Registry {
 
     /// How long ago the server was last heard; `None`: never since this placement driver's start.
     pub(crate) fn silence(&self, server: ServerId, now: Instant) -> Option<Duration> {
+        let now = self.running(now);
         if self.always_up == Some(server) {
             return Some(Duration::ZERO);
         }
@@ -224,6 +260,16 @@ mod tests {
     const A: ServerId = ServerId(7);
     const OWN: ServerId = ServerId(1);
     const SILENCE: Duration = Duration::from_secs(3);
+
+    /// Lets time pass in which it is looked at the clock as it should be. Returns the time then.
+    fn pass(registry: &mut Registry, mut now: Instant, long: Duration) -> Instant {
+        let end = now + long;
+        while now < end {
+            now = end.min(now + registry.pause());
+            registry.go_on(now);
+        }
+        now
+    }
 
     fn ids(registry: &Registry, now: Instant) -> Vec<i32> {
         registry
@@ -251,6 +297,8 @@ mod tests {
         assert!(registry.heard(A, 3, false, start), "it is back");
         let later = start + SILENCE;
         assert_eq!(registry.next_silence(start), Some(later));
+        let pause = registry.pause();
+        pass(&mut registry, start, SILENCE - pause);
         assert!(registry.is_up(A, later - Duration::from_millis(1)));
         assert!(
             !registry.is_up(A, later),
@@ -271,12 +319,16 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let seconds = Duration::from_secs;
         let mut registry = Registry::new(Some(OWN), SILENCE, start);
-        assert_eq!(registry.up_for(OWN, at(9)), Some(seconds(9)));
-        let early = start + Duration::from_millis(2_999);
+        let early = pass(&mut registry, start, Duration::from_millis(2_999));
         assert_eq!(registry.away_for(A, early), None, "it had no time to report yet");
+        pass(&mut registry, early, Duration::from_millis(1));
         assert_eq!(registry.away_for(A, at(3)), Some(seconds(3)));
+        pass(&mut registry, at(3), seconds(7));
+        assert_eq!(registry.up_for(OWN, at(10)), Some(seconds(10)));
         registry.heard(A, 1, true, at(10));
+        pass(&mut registry, at(10), seconds(2));
         registry.heard(A, 1, true, at(12));
+        pass(&mut registry, at(12), seconds(2));
         assert_eq!(
             (registry.up_for(A, at(14)), registry.away_for(A, at(14))),
             (Some(seconds(4)), None)
@@ -285,11 +337,36 @@ mod tests {
             (registry.up_for(A, at(15)), registry.away_for(A, at(15))),
             (None, Some(seconds(3)))
         );
+        pass(&mut registry, at(14), seconds(6));
         registry.heard(A, 1, true, at(20));
         assert_eq!(registry.up_for(A, at(21)), Some(seconds(1)), "from the beginning again");
+        pass(&mut registry, at(20), seconds(1));
         registry.closed(A, 1);
         registry.refused(A, at(21));
         assert_eq!(registry.away_for(A, at(22)), Some(seconds(2)), "since it was heard");
+    }
+
+    #[test]
+    fn while_this_process_was_stopped_nobody_was_silent() {
+        let start = Instant::now();
+        let mut registry = Registry::new(None, SILENCE, start);
+        registry.heard(A, 1, true, start);
+        let stopped = pass(&mut registry, start, Duration::from_secs(1));
+        let goes_on = stopped + Duration::from_secs(3_600);
+        assert!(
+            registry.is_up(A, goes_on),
+            "also to who asks before it was looked at the clock"
+        );
+        registry.go_on(goes_on);
+        assert_eq!(
+            (registry.is_up(A, goes_on), registry.take_lost(goes_on)),
+            (true, vec![])
+        );
+        let since = Duration::from_secs(1) + 2 * registry.pause();
+        assert_eq!(registry.silence(A, goes_on), Some(since));
+        assert_eq!(registry.next_silence(goes_on), Some(goes_on + SILENCE - since));
+        let lost = pass(&mut registry, goes_on, SILENCE);
+        assert_eq!(registry.take_lost(lost), [A], "now it could have been heard");
     }
 
     #[test]

@@ -241,6 +241,7 @@ mod tests {
         fn pass(&mut self, seconds: u64, heard: &[i32]) {
             for _second in 0..seconds {
                 self.now += Duration::from_secs(1);
+                self.registry.go_on(self.now);
                 self.hear(heard);
             }
         }

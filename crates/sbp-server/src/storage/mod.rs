@@ -267,14 +267,7 @@ impl Opened {
         for held in &held {
             let facts = state.stream(held.key.stream).map(|stream| stream.facts());
             let end = ends.get(&held.key);
-            let found = (!held.set.is_alone()).then(|| found_copy(&log, held, end));
-            let range = recovered_range(
-                log.server_id(),
-                (held, found.as_ref()),
-                end,
-                recovered.damage.unlisted_ranges,
-            );
-            hub.open(held.key.stream, facts.unwrap_or_default(), range);
+            let mut found = (!held.set.is_alone()).then(|| found_copy(&log, held, end));
             if !held.set.is_alone()
                 && let Some(end) = held.end_position()
             {
@@ -287,6 +280,17 @@ impl Opened {
                 held.opened_at()
             };
             log.release(held.key, synced.unwrap_or(held.start).min(kept));
+            if let Some(found) = &mut found {
+                // Others are sent no more of it than the log has from now on.
+                found.first = log.first_position(held.key);
+            }
+            let range = recovered_range(
+                log.server_id(),
+                (held, found.as_ref()),
+                end,
+                recovered.damage.unlisted_ranges,
+            );
+            hub.open(held.key.stream, facts.unwrap_or_default(), range);
         }
         // The log remembers only in its checkpoint what was released, so this is repeated at each start.
         for key in unneeded {
@@ -432,7 +436,7 @@ fn found_copy(log: &Log<LogContext>, held: &HeldRange, end: Option<&RangeEnd>) -
     };
     FoundCopy {
         synced,
-        first: log.first_position(held.key),
+        first: None,
         writers_parts,
     }
 }

@@ -102,6 +102,7 @@ impl Scene {
     fn pass(&mut self, seconds: u64, heard: &[i32]) {
         for _second in 0..seconds {
             self.now += Duration::from_secs(1);
+            self.registry.go_on(self.now);
             for server in heard {
                 self.registry.heard(ServerId(*server), (*server).into(), true, self.now);
             }

@@ -215,7 +215,10 @@ impl Worker {
     /// Handles events until the server shuts down.
     pub(super) fn run(mut self, inbox: &mpsc::Receiver<Event>) {
         loop {
-            match inbox.recv_timeout(self.until_timer()) {
+            let event = inbox.recv_timeout(self.until_timer());
+            // Before anybody is judged by how long nothing was heard of him.
+            self.registry.lock().go_on(Instant::now());
+            match event {
                 Ok(Event::Stop) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Ok(event) => {
                     if self.handle_all(event, inbox) {

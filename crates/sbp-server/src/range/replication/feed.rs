@@ -118,12 +118,33 @@ impl RangeServer {
             ranges.table.replica(key).and_then(|replica| replica.next_for(server))
         };
         let Some((at, _)) = next else { return Ok(feed) };
-        let entries = self.log.entries(key, at, most_bytes)?;
+        let entries = match self.log.entries(key, at, most_bytes) {
+            // It was trimmed since: the rest begins where the log does.
+            Err(ReadError::Released { .. }) => {
+                self.note_first(key);
+                return Ok(feed);
+            }
+            entries => entries?,
+        };
         let mut ranges = self.hub.ranges.lock();
         ranges.feed_read(server, key, entries, most_bytes, &mut feed);
         // There may be more.
         ranges.tell_followers(key);
         Ok(feed)
+    }
+
+    /// Notes where the first entry stands that the log still has of a range.
+    fn note_first(&self, key: RangeKey) {
+        let first = self.log.first_position(key);
+        let mut ranges = self.hub.ranges.lock();
+        let start = ranges.table.stream(key.stream).map(|stream| stream.start);
+        if let (Some(first), Some(start)) = (first, start) {
+            ranges.change_copy(key, |replica| replica.trimmed(start, first));
+        }
+        let mut notifications = Notifications::default();
+        ranges.copy_moved(key, &mut notifications);
+        self.hub.finish(ranges);
+        notifications.send();
     }
 
     /// Another server has answered.
