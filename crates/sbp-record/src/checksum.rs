@@ -8,7 +8,7 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// CRC-32C of bytes that are in several pieces.
-pub(crate) fn crc32c_of<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
+pub fn crc32c_of<'a>(mut pieces: impl Iterator<Item = &'a [u8]>) -> u32 {
     let (Some(first), second) = (pieces.next(), pieces.next()) else {
         return crc32c(&[]);
     };

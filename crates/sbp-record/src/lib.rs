@@ -37,6 +37,7 @@ mod typed;
 mod window;
 
 pub use batch::Batch;
+pub use checksum::crc32c_of as checksum;
 pub use columns::{AssemblyLimits, ColumnSet, RowAssembler, Source};
 pub use compress::MAX_UNCOMPRESSED_LENGTH;
 pub use encode::{EncodeOptions, PADDING, WriterStamp, encode_empty, encode_fence, encode_raw, encode_raw_head};

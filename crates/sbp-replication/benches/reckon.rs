@@ -42,6 +42,8 @@ fn appends(criterion: &mut Criterion) {
             let to = Position::start(Offset(end));
             copy.queued(to);
             copy.synced(to);
+            copy.sent(ServerId(2), None, to);
+            copy.sent(ServerId(3), None, to);
             copy.heard(ServerId(2), None, Answer::Synced(to));
             copy.heard(ServerId(3), None, Answer::Synced(to));
             black_box(copy.acknowledged())

@@ -158,8 +158,11 @@ pub struct Vote {
 pub enum Standing {
     /// It goes on.
     Sound,
-    /// The follower has less than it acknowledged: the range has to be sealed.
+    /// The follower has less than it acknowledged, or something else: the range has to be sealed.
     FollowerLost,
+    /// The follower says that it has what it was never sent. That counts for nothing, and it is sent nothing more before the
+    /// connection is made anew.
+    ClaimsTooMuch,
     /// The other server takes nothing. Where it is fenced, the range has to be sealed, unless that is under way.
     Refused(NotTaken),
 }

@@ -32,6 +32,10 @@
 //!   none, whatever its end is.
 //! - A sender that is told to go on at an earlier place is told so for each entry that was under way; only the first of these
 //!   answers makes it begin again ([`Round`]).
+//! - What a follower says beyond what it was ever sent is wrong, and so is then whatever else it says: none of it counts
+//!   ([`Standing::ClaimsTooMuch`]).
+//! - A server may have lost, when it is told a range's end, what it had when it voted. It says so, and counts no more among
+//!   those that have everything; nobody else can know ([`Replica::says_incomplete`]).
 //! - An append that the log of a primary dropped may be on its followers. Its fate is known when the range has its end.
 //! - Whoever finds an open range fenced asks for its seal: a deposed placement driver may have begun one.
 

@@ -17,6 +17,9 @@ pub(crate) struct Peer {
     pub(crate) synced: Position,
     /// Everything before this place was sent on the present connection.
     pub(crate) sent: Position,
+    /// Nothing behind this place was ever sent to it, so that it can have nothing there; `None` where it may have entries
+    /// from others too.
+    pub(crate) most: Option<Position>,
     /// How often the sender began again on the present connection.
     pub(crate) round: Round,
     /// Whether the server takes nothing: it is sent nothing until its connection is made anew.
@@ -24,18 +27,45 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// A server that may have entries from others too.
     pub(crate) fn new(server: ServerId, from: Position) -> Self {
         Self {
             server,
             synced: from,
             sent: from,
+            most: None,
             round: Round::default(),
             is_halted: false,
         }
     }
 
+    /// A server that has entries from this sender alone.
+    fn follower(server: ServerId, from: Position) -> Self {
+        Self {
+            most: Some(from),
+            ..Self::new(server, from)
+        }
+    }
+
+    /// Everything before this place was sent.
+    pub(crate) fn sent(&mut self, to: Position) {
+        self.sent = self.sent.max(to);
+        self.most = self.most.map(|most| most.max(to));
+    }
+
     /// It has answered. The sender has nothing before `first`.
     pub(crate) fn hear(&mut self, answer: Answer, first: Position) -> Standing {
+        // What it cannot have counts for nothing, not even for what it may have.
+        if let (Some(place), Some(most)) = (answer.place(), self.most)
+            && place > most
+        {
+            let is_known = std::mem::replace(&mut self.is_halted, true);
+            return if is_known {
+                Standing::Sound
+            } else {
+                Standing::ClaimsTooMuch
+            };
+        }
         match answer {
             Answer::Synced(to) => {
                 self.synced = self.synced.max(to);
@@ -68,6 +98,13 @@ impl Peer {
         }
     }
 
+    /// It is sent again what it is not known to have, while what was sent before may still be answered.
+    pub(crate) fn begin_again(&mut self) {
+        self.sent = self.synced;
+        self.round.0 = self.round.0.wrapping_add(1);
+        self.is_halted = false;
+    }
+
     /// The connection is gone, and with it all answers to what was sent.
     pub(crate) fn disconnected(&mut self) {
         self.sent = self.synced;
@@ -77,8 +114,9 @@ impl Peer {
 }
 
 impl Progress {
+    /// Servers that have entries from this sender alone.
     pub(crate) fn new(servers: impl IntoIterator<Item = ServerId>, from: Position) -> Self {
-        Self(servers.into_iter().map(|server| Peer::new(server, from)).collect())
+        Self(servers.into_iter().map(|server| Peer::follower(server, from)).collect())
     }
 
     pub(crate) fn peer(&self, server: ServerId) -> Option<&Peer> {

@@ -73,6 +73,9 @@ pub enum Rule {
     CopiesCountWhenSynced,
     /// A copy of which something cannot be read is not complete.
     DamagedIsIncomplete,
+    /// A server that is told where a range ends, and lacks some of it, says so: it counts no more among those that have
+    /// everything, whatever it had when it voted.
+    IncompleteSaysSo,
     /// A server that does not know where its copy ends, because of damage, has no vote.
     DamagedEndIsNoVote,
     /// A server has made durable that it holds a range before it takes anything of it.
@@ -85,7 +88,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::DeposedDriverWritesNothing,
         Self::LostDiskIsANewServer,
         Self::QuorumsOfTheSet,
@@ -119,6 +122,7 @@ impl Rule {
         Self::EndToldByTheLivingPrimary,
         Self::CopiesCountWhenSynced,
         Self::DamagedIsIncomplete,
+        Self::IncompleteSaysSo,
         Self::DamagedEndIsNoVote,
         Self::KnownBeforeOpened,
         Self::CutOffServesNobody,

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sbp_e2e::admin::{Admin, numbered};
+use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::wait::until;
-use sbp_messages::{ErrorCode, Stream, UpdateStreamsRequest, UpdateStreamsResponse};
+use sbp_messages::{ErrorCode, FetchResponse, Message, Stream, UpdateStreamsRequest, UpdateStreamsResponse};
 use sbp_server::ClusterTimes;
+use sbp_types::Offset;
 
 use super::cluster::{Cluster, eager, patient, servers};
 
@@ -121,4 +123,39 @@ fn a_stream_gets_other_numbers_of_replicas_with_the_next_range_at_once() {
     );
     assert_eq!(cluster.admin().ranges(stream).len(), 4);
     assert_eq!(update(5, 4).0, ErrorCode::PD_NO_AVAILABLE_RS);
+}
+
+#[test]
+fn a_primary_that_was_stopped_does_not_tell_an_old_end() {
+    let cluster = Cluster::start(3, ClusterTimes::default());
+    let (stream, set) = cluster.create(3, 2, 3);
+    let first = set[0];
+    assert_eq!(cluster.peer(first).store(stream, b"before"), 0);
+    let end_of = |peer: &mut Peer| peer.send(&fetch_request(0, 0, &[from(stream, Offset::LATEST.0)]), b"");
+    let told = |peer: &mut Peer, call| {
+        let response = FetchResponse::decode(&peer.answer(call).header).unwrap();
+        let result = response.fetch_responses.into_iter().next().unwrap();
+        (result.status.code, result.base_offset)
+    };
+    let mut readers: Vec<_> = (0..4).map(|_| cluster.peer(first)).collect();
+    let call = end_of(&mut readers[0]);
+    assert_eq!(told(&mut readers[0], call), (ErrorCode::NONE, Some(Offset(1))));
+    cluster.process(first).signal(Signal::STOP);
+    // The others go on without it.
+    until("the next range", || {
+        let last = cluster.last(stream);
+        (last.range_index.0 > 0 && servers(&last)[0] != first).then_some(())
+    });
+    cluster.append(stream, b"after");
+    // Asked while it is stopped, it sees the questions before anything else when it goes on.
+    let calls: Vec<_> = readers.iter_mut().map(end_of).collect();
+    cluster.process(first).signal(Signal::CONT);
+    for (reader, call) in readers.iter_mut().zip(calls) {
+        let (code, end) = told(reader, call);
+        assert_eq!((code, end), (ErrorCode::RANGE_NOT_FOUND, None));
+    }
+    let last = servers(&cluster.last(stream))[0];
+    let mut reader = cluster.peer(last);
+    let call = end_of(&mut reader);
+    assert_eq!(told(&mut reader, call), (ErrorCode::NONE, Some(Offset(2))));
 }

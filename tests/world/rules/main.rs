@@ -310,6 +310,7 @@ needed! {
     writers_count_whole: WritersCountWhole, parts() => Doubled(_),
     unconfirmed_is_bounded: UnconfirmedIsBounded, three() => TwoContents(_),
     damaged_is_incomplete: DamagedIsIncomplete, damage() => TooFewCopies(_),
+    incomplete_says_so: IncompleteSaysSo, damage() => Incomplete(_),
     damaged_end_is_no_vote: DamagedEndIsNoVote, damage() => Lost(_),
     known_before_opened: KnownBeforeOpened, crashes() => Lost(_),
     cut_off_serves_nobody: CutOffServesNobody, cuts() => StandsStill,

@@ -285,6 +285,24 @@ impl World {
             target.told(record, scenario);
         }
         target.trimmed(self.drivers[driver].start, scenario.rules);
+        if self.leads(driver) {
+            self.hear_who_lacks(node);
+        }
+    }
+
+    /// A server that was told of all ranges says which of them are not whole there.
+    fn hear_who_lacks(&mut self, node: usize) {
+        let Some(id) = self.nodes[node].id else { return };
+        for record in self.store.ranges.iter_mut().filter(|record| record.end.is_some()) {
+            let Some(held) = self.nodes[node].held_mut(record.range.key.range) else {
+                continue;
+            };
+            if held.replica.says_incomplete() {
+                record.complete.retain(|server| *server != id);
+                record.knowing.retain(|server| *server != id);
+            }
+            held.has_unsaid_loss = false;
+        }
     }
 
     pub(crate) fn copied(&mut self, driver: usize, range: RangeIndex, to: usize) {

@@ -210,7 +210,7 @@ impl Ghost {
             let holds = |server: &ServerId| {
                 let node = nodes.iter().find(|node| node.id == Some(*server))?;
                 let held = node.held(index);
-                let is_damaged = held.is_some_and(|held| held.is_end_damaged);
+                let is_damaged = held.is_some_and(|held| held.has_unsaid_loss);
                 let reaches = held.map_or(record.range.beginning(), Held::reaches);
                 Some(reaches >= end || is_damaged || self.trimmed >= end.offset)
             };

@@ -29,6 +29,8 @@ pub(crate) struct Held {
     floor: Position,
     /// Whether it is unknown where the copy ends.
     pub(crate) is_end_damaged: bool,
+    /// The disk has lost the end, and no placement driver that leads has heard that the copy is not whole.
+    pub(crate) has_unsaid_loss: bool,
     /// Places of damaged entries for which others were received.
     mending: Vec<Position>,
     /// Who sent the state of the writers that closes the copy, its parts, and how many of them are on the disk.
@@ -74,6 +76,7 @@ impl Held {
             begins_at: beginning,
             floor: beginning,
             is_end_damaged: false,
+            has_unsaid_loss: false,
             mending: Vec::new(),
             closing: None,
             closes_with: Vec::new(),
@@ -261,6 +264,7 @@ impl Held {
         self.log.truncate(kept);
         self.synced = kept;
         self.is_end_damaged = true;
+        self.has_unsaid_loss = true;
     }
 
     /// Where the part of the copy ends that is on the disk.

@@ -215,6 +215,17 @@ impl<T: Send + 'static> Log<T> {
         Ok(Queued(()))
     }
 
+    /// As [`queue`](Self::queue), but one entry that is refused keeps only those behind it in its range from being queued.
+    /// Returns what was refused, and why, in its order.
+    pub fn queue_each(&self, entries: Vec<LogEntry<T>>) -> (Queued, Vec<(LogEntry<T>, LogError)>) {
+        let known: Vec<_> = entries.iter().map(check_writers).collect();
+        let shared = &self.shared;
+        let refused = self
+            .queue
+            .append_each(entries.into_iter().zip(known), &shared.state, &shared.prepared);
+        (Queued(()), refused)
+    }
+
     /// Has the writer thread write queued batches.
     pub fn announce(&self, queued: Queued) {
         let Queued(()) = queued;

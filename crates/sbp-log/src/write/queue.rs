@@ -139,9 +139,56 @@ impl<T> Queue<T> {
     ) -> Result<(), LogError> {
         let mut state = self.state.lock();
         state.check_gate()?;
+        self.reserve(&mut state, &mut entries, log, prepared)?;
+        state.items.extend(entries.into_iter().map(Item::Append));
+        Ok(())
+    }
+
+    /// Queues each entry that can be, and nothing behind one of its range that cannot. Returns the others, in their order;
+    /// each comes with what is known against it. The writer thread is woken only by [`Self::announce`].
+    pub(crate) fn append_each(
+        &self,
+        entries: impl Iterator<Item = (LogEntry<T>, Result<(), LogError>)>,
+        log: &StateLock,
+        prepared: &Prepared,
+    ) -> Vec<(LogEntry<T>, LogError)> {
+        let mut state = self.state.lock();
+        let mut refused: Vec<(LogEntry<T>, LogError)> = Vec::new();
+        // By range, the place that the first refused entry should have got.
+        let mut missing: KeyMap<Position> = KeyMap::default();
+        for (mut entry, known) in entries {
+            let key = entry.head.key;
+            let given = entry.head.position(entry.head.marks.unwrap_or(0));
+            // A range of which nothing is known begins wherever its first entry stands, so this is said here.
+            let in_order = missing.get(&key).map_or(Ok(()), |expected| {
+                let expected = *expected;
+                Err(LogError::OutOfOrder { key, expected, given })
+            });
+            let checked = known.and(in_order).and_then(|()| state.check_gate());
+            let checked =
+                checked.and_then(|()| self.reserve(&mut state, std::slice::from_mut(&mut entry), log, prepared));
+            match checked {
+                Ok(()) => state.items.push_back(Item::Append(entry)),
+                Err(error) => {
+                    missing.entry(key).or_insert(given);
+                    refused.push((entry, error));
+                }
+            }
+        }
+        refused
+    }
+
+    /// Gives entries their places and the room that they need, all or none of them.
+    fn reserve(
+        &self,
+        state: &mut State<T>,
+        entries: &mut [LogEntry<T>],
+        log: &StateLock,
+        prepared: &Prepared,
+    ) -> Result<(), LogError> {
         state.undo.clear();
         let (mut bytes, mut bound) = (0, 0);
-        for entry in &mut entries {
+        for entry in entries {
             let length = entry.batch_len();
             let checked = if length > self.largest {
                 Err(LogError::TooLarge {
@@ -170,7 +217,6 @@ impl<T> Queue<T> {
         }
         state.pending += bytes;
         state.bound += bound;
-        state.items.extend(entries.into_iter().map(Item::Append));
         Ok(())
     }
 

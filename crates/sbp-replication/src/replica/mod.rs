@@ -167,6 +167,12 @@ impl Replica {
         self
     }
 
+    /// The server whose copy it is.
+    #[must_use]
+    pub fn server(&self) -> ServerId {
+        self.me
+    }
+
     /// The range.
     #[must_use]
     pub fn range(&self) -> &Arc<ReplicatedRange> {
@@ -271,6 +277,15 @@ impl Replica {
         self.reckon();
     }
 
+    /// The log was given nothing from this place on of what was [taken](crate::Verdict::Take): it refused that at once.
+    pub fn not_queued(&mut self, from: Position) {
+        let from = from.max(self.synced);
+        self.queued = self.queued.min(from);
+        if let Fence::Asked(taken) | Fence::Durable(taken) = &mut self.fence {
+            *taken = (*taken).min(from);
+        }
+    }
+
     /// The log has synced everything before `to`.
     pub fn synced(&mut self, to: Position) {
         let to = self.end.map_or(to, |end| to.min(end));
@@ -336,11 +351,12 @@ impl Replica {
         if self.end.is_some_and(|end| self.synced < end) {
             return None;
         }
-        Some(if self.rules.hold(Rule::ReadersSeeConfirmed) {
+        let readable = if self.rules.hold(Rule::ReadersSeeConfirmed) {
             self.confirmed.min(self.synced)
         } else {
             self.synced
-        })
+        };
+        Some(self.undisputed(readable))
     }
 
     /// The range's end, if this server was told.
@@ -353,6 +369,13 @@ impl Replica {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.end.is_some_and(|end| self.synced >= end && self.whole_to() >= end)
+    }
+
+    /// Whether the server says, when it is told of the sealed range, that it lacks some of it ([`Rule::IncompleteSaysSo`]): the
+    /// placement driver counts it no more among those that have everything. It may have had that when it voted.
+    #[must_use]
+    pub fn says_incomplete(&self) -> bool {
+        self.end.is_some() && !self.is_complete() && self.rules.hold(Rule::IncompleteSaysSo)
     }
 
     /// Where the copy begins: where the range does, or where it was made from a trimmed one. To be made durable with the
@@ -457,7 +480,12 @@ impl Replica {
         } else {
             self.queued
         };
-        self.taken().min(synced)
+        self.undisputed(self.taken().min(synced))
+    }
+
+    /// A place, or where a copy without a vote begins to be damaged or another one than it should be.
+    fn undisputed(&self, at: Position) -> Position {
+        if self.damage.is_at_end { self.whole(at) } else { at }
     }
 }
 

@@ -99,6 +99,14 @@ impl Replica {
         self.damage.is_at_end = self.end.is_none() && self.rules.hold(Rule::DamagedEndIsNoVote);
     }
 
+    /// The entry that stands here is another one than the primary, or who writes back, has there: one of the two servers has
+    /// something wrong. Nothing of this copy from there on counts any more, and it has no vote, like one whose
+    /// [end is damaged](Self::end_damaged).
+    pub fn contradicted(&mut self, at: Position) {
+        self.damaged(at, self.queued);
+        self.damage.is_at_end = self.end.is_none() && self.rules.hold(Rule::DamagedEndIsNoVote);
+    }
+
     /// Entries between two places were put in the place of damaged ones, and are synced.
     pub fn mended(&mut self, from: Position, to: Position) {
         self.damage.remove(from, to);

@@ -82,7 +82,7 @@ impl Replica {
         let Some(peer) = self.peer_mut(server, sealed_end) else {
             return Round::default();
         };
-        peer.sent = peer.sent.max(to);
+        peer.sent(to);
         peer.round
     }
 
@@ -104,6 +104,26 @@ impl Replica {
         }
         self.reckon();
         standing
+    }
+
+    /// A server takes nothing of what is sent to it as primary or up to this end, for a reason that may pass: it is sent
+    /// nothing more before [`begin_again`](Self::begin_again).
+    pub fn pause(&mut self, server: ServerId, sealed_end: Option<Position>) {
+        if let Some(peer) = self.peer_mut(server, sealed_end) {
+            peer.is_halted = true;
+        }
+    }
+
+    /// A server that was sent nothing more is sent again what it is not known to have. Answers to what was sent before may
+    /// still come: what they say of where to go on is older than that ([`Round`]).
+    pub fn begin_again(&mut self, server: ServerId) {
+        let following = match &mut self.role {
+            Role::Primary { followers, .. } => followers.peer_mut(server),
+            Role::Follower | Role::Former => None,
+        };
+        let ordered = self.orders.iter_mut().filter_map(|order| order.to.peer_mut(server));
+        let halted = following.into_iter().chain(ordered).filter(|peer| peer.is_halted);
+        halted.for_each(Peer::begin_again);
     }
 
     /// The connection to a server is gone, and with it what was on its way, and what would have been answered.
@@ -258,6 +278,9 @@ impl Replica {
             let me = self.me;
             let others = range.servers.iter().copied().filter(|server| *server != me);
             *followers = Progress::new(others, range.beginning());
+            // They may have been sent anything that is here.
+            let queued = self.queued;
+            followers.peers_mut().for_each(|peer| peer.most = Some(queued));
         }
         self.reckon();
     }

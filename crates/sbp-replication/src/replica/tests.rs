@@ -381,6 +381,7 @@ fn so_many_entries_wait_to_be_confirmed_at_most() {
         (primary.room(), primary.takes_appends()),
         (0, Err(NotTaken::TooManyUnconfirmed))
     );
+    primary.sent(server(3), None, at(1));
     primary.heard(server(3), None, Answer::Synced(at(1)));
     assert_eq!((primary.room(), primary.takes_appends()), (1, Ok(())));
 }
@@ -390,6 +391,7 @@ fn an_answer_waits_for_what_it_rests_on() {
     let mut primary = copy_of(1, 0);
     store(&mut primary, at(3));
     assert_eq!(primary.answers_at(at(2)), Some(at(2)));
+    primary.sent(server(2), None, at(3));
     primary.heard(server(2), None, Answer::Synced(at(2)));
     assert_eq!(primary.answers_at(at(2)), None);
     assert_eq!(primary.answers_at(at(3)), Some(at(3)));
@@ -405,6 +407,7 @@ fn the_end_is_told_once_enough_servers_are_not_fenced() {
     let rules = Rules::default();
     let mut primary = copy_of(1, 0);
     store(&mut primary, at(3));
+    primary.sent(server(2), None, at(3));
     primary.heard(server(2), None, Answer::Synced(at(2)));
     let answer = |question: &EndQuestion, copy: &Replica| question.answer(copy, server(1), rules);
     let mut question = EndQuestion::default();
@@ -437,4 +440,68 @@ fn the_end_is_told_once_enough_servers_are_not_fenced() {
     assert_eq!(answer(&question, &former), EndTold::Elsewhere, "it was restarted");
     primary.fence(Epoch(4)).unwrap();
     assert_eq!(answer(&question, &primary), EndTold::Elsewhere, "it is fenced itself");
+}
+
+#[test]
+fn what_a_follower_was_never_sent_it_cannot_have() {
+    for claim in [Answer::Synced(at(6)), Answer::GoOn { at: at(6), round: None }] {
+        let mut primary = copy_of(1, 0);
+        store(&mut primary, at(9));
+        primary.sent(server(2), None, at(5));
+        assert_eq!(primary.heard(server(2), None, claim), Standing::ClaimsTooMuch);
+        assert_eq!(primary.heard(server(2), None, claim), Standing::Sound, "said once");
+        assert_eq!(primary.confirmed(), at(0));
+        assert_eq!(primary.next_for(server(2)), None, "it is sent nothing more");
+        primary.disconnected(server(2));
+        assert_eq!(primary.next_for(server(2)), Some((at(0), None)));
+        // What it was sent over an earlier connection it may have.
+        assert_eq!(primary.heard(server(2), None, Answer::Synced(at(5))), Standing::Sound);
+        assert_eq!(primary.confirmed(), at(5));
+    }
+}
+
+#[test]
+fn where_to_go_on_is_not_learned_from_what_was_sent_before_a_pause() {
+    let mut primary = copy_of(1, 0);
+    store(&mut primary, at(9));
+    let round = primary.sent(server(2), None, at(5));
+    primary.pause(server(2), None);
+    assert_eq!(primary.next_for(server(2)), None);
+    primary.begin_again(server(2));
+    assert_eq!(primary.next_for(server(2)), Some((at(0), None)));
+    primary.sent(server(2), None, at(5));
+    primary.heard(server(2), None, Answer::Synced(at(5)));
+    let late = Answer::GoOn {
+        at: at(0),
+        round: Some(round),
+    };
+    assert_eq!(primary.heard(server(2), None, late), Standing::Sound);
+    assert_eq!(primary.takes_appends(), Ok(()));
+}
+
+#[test]
+fn what_the_log_did_not_take_is_asked_for_again() {
+    let mut copy = follower_with(3);
+    copy.queued(at(5));
+    copy.queued(at(7));
+    copy.fence(Epoch(4)).unwrap();
+    copy.not_queued(at(5));
+    assert_eq!(copy.next(), at(5));
+    copy.synced(at(5));
+    assert_eq!(copy.fenced_at(), Some(at(5)));
+}
+
+#[test]
+fn a_copy_that_is_contradicted_counts_for_nothing_from_there_on() {
+    let mut copy = follower_with(9);
+    assert_eq!(copy.answer(), Answer::Synced(at(9)));
+    copy.contradicted(at(4));
+    assert_eq!(copy.answer(), Answer::Synced(at(4)));
+    copy.fence(Epoch(4)).unwrap();
+    copy.fence_is_durable(at(9));
+    assert_eq!(copy.vote(), None);
+    let next = records(1, at(9), 1, None);
+    assert!(matches!(copy.offered(&next), Verdict::Refused(_)));
+    copy.end_told(at(9));
+    assert!(!copy.is_complete());
 }

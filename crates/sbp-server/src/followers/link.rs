@@ -5,7 +5,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sbp_messages::{AppendResponse, HeartbeatRequest, HeartbeatResponse};
-use sbp_replication::Answer;
 use sbp_types::{RangeKey, ServerId};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
@@ -14,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::FollowerLinks;
 use super::request::{Said, Sent, request, said};
 use crate::peer::{PeerChannel, PeerError};
-use crate::range::{Feed, Heard, RangeServer};
+use crate::range::{Feed, RangeServer};
 
 /// Bytes of one frame, about.
 const FRAME_BYTES: usize = 4 << 20;
@@ -58,12 +57,9 @@ struct Sending {
     channel: PeerChannel,
     frames: JoinSet<Ended>,
     bytes: usize,
-    /// What was sent on the present connection is lost, or not taken, from some entry on: nothing more is sent before
-    /// everything under way has ended.
+    /// What was sent on the present connection is lost from some entry on: nothing more is sent before everything under way
+    /// has ended.
     drains: bool,
-    is_lost: bool,
-    /// Where ranges go on, by the answers; followed once everything under way has ended.
-    go_on: Vec<Heard>,
     /// Ranges that the server takes nothing of now, and when they are tried again.
     refused: HashSet<RangeKey>,
     again_at: Option<Instant>,
@@ -122,8 +118,6 @@ async fn begin(links: &Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>)
                 frames: JoinSet::new(),
                 bytes: 0,
                 drains: false,
-                is_lost: false,
-                go_on: Vec::new(),
                 refused: HashSet::new(),
                 again_at: None,
                 reading: None,
@@ -184,7 +178,7 @@ impl Sending {
         }
         if self.again_at.is_some_and(|at| at <= Instant::now()) {
             self.again_at = None;
-            ranges.tell_again(self.refused.drain());
+            ranges.tell_again(self.server, self.refused.drain());
         }
         while !self.drains && self.frames.len() < MOST_FRAMES && self.bytes < MOST_BYTES {
             let tells = self.tell_at.is_some_and(|at| at <= Instant::now());
@@ -273,7 +267,6 @@ impl Sending {
             Err(error) => {
                 tracing::debug!(server = %self.server, %error, "entries did not arrive at a server, and are sent again");
                 self.drains = true;
-                self.is_lost = true;
                 return;
             }
         };
@@ -284,18 +277,13 @@ impl Sending {
             .filter_map(|result| said(&ended.sent, result))
         {
             match said {
-                Said::Heard(one) => match one.answer {
-                    Answer::Synced(_) => heard.push(one),
-                    Answer::GoOn { .. } | Answer::Refused(_) => {
-                        self.drains = true;
-                        self.go_on.push(one);
-                    }
-                },
-                Said::Refused { key, code, message } => {
+                Said::Heard(one) => heard.push(one),
+                Said::Refused { refused, code, message } => {
+                    let key = refused.key;
                     if self.refused.insert(key) {
                         tracing::debug!(server = %self.server, range = %key, %code, message, "a server takes nothing of a range now");
                     }
-                    ranges.refused(self.server, key);
+                    ranges.refused(self.server, &refused);
                     self.try_later(key);
                 }
             }
@@ -306,9 +294,6 @@ impl Sending {
     /// Everything that was under way has ended: what did not arrive is sent again.
     fn begin_anew(&mut self, ranges: &RangeServer) {
         self.drains = false;
-        if std::mem::take(&mut self.is_lost) {
-            ranges.disconnected(self.server);
-        }
-        ranges.heard(self.server, &std::mem::take(&mut self.go_on));
+        ranges.disconnected(self.server);
     }
 }

@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
-use crate::range::{Followers, RangeServer};
+use crate::range::{Followers, RangeServer, Repeated};
 
 /// How often it is looked which servers are missed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -113,6 +113,13 @@ async fn look_who_is_missed(ranges: Weak<RangeServer>) {
 struct WakeLinks(Weak<FollowerLinks>);
 
 impl Followers for WakeLinks {
+    fn compare(&self, repeated: Vec<Repeated>) {
+        let Some(links) = self.0.upgrade() else { return };
+        let Some(ranges) = links.ranges.upgrade() else { return };
+        // Nobody waits for its end but those who are answered.
+        drop(links.dialling.runtime.spawn_blocking(move || ranges.compare(repeated)));
+    }
+
     fn wake(&self, server: ServerId) {
         let Some(links) = self.0.upgrade() else { return };
         let mut by_server = links.links.lock();

@@ -2,16 +2,18 @@
 
 use bytes::Bytes;
 use sbp_messages::{AppendInfo, AppendRequest, AppendResult, ErrorCode, ReplicaEntry};
-use sbp_replication::Answer;
+use sbp_replication::{Answer, NotTaken, Round};
 use sbp_types::{Position, RangeKey};
 
-use crate::range::{Feed, FeedEntry, FeedKind, Heard};
+use crate::range::{Feed, FeedEntry, FeedKind, Heard, Refused};
 
 /// What is remembered of an entry that was sent, until it is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) key: RangeKey,
     sealed_end: Option<Position>,
+    round: Round,
+    question: Option<u64>,
 }
 
 /// What an answer says.
@@ -21,7 +23,7 @@ pub(super) enum Said {
     Heard(Heard),
     /// It takes nothing of this range now.
     Refused {
-        key: RangeKey,
+        refused: Refused,
         code: ErrorCode,
         message: String,
     },
@@ -40,11 +42,18 @@ pub(super) fn request(feed: Feed) -> (AppendRequest, Vec<Bytes>, Vec<Sent>) {
             append_time,
             confirmed,
             sealed_end,
+            round,
+            question,
             chunks,
         } = entry;
         let length: usize = chunks.iter().map(Bytes::len).sum();
         payload.extend(chunks);
-        sent.push(Sent { key, sealed_end });
+        sent.push(Sent {
+            key,
+            sealed_end,
+            round,
+            question,
+        });
         AppendInfo {
             stream_id: key.stream,
             request_index,
@@ -74,22 +83,38 @@ pub(super) fn request(feed: Feed) -> (AppendRequest, Vec<Bytes>, Vec<Sent>) {
 /// What the answer to one entry says; `None` if it is no answer.
 pub(super) fn said(sent: &[Sent], result: &AppendResult) -> Option<Said> {
     let sent = sent.get(usize::try_from(result.request_index).ok()?)?;
-    let Sent { key, sealed_end } = *sent;
+    let Sent {
+        key,
+        sealed_end,
+        round,
+        question,
+    } = *sent;
     let place = result.next_offset.map(|offset| Position {
         offset,
         marks: result.next_marks,
     });
     let answer = match (result.status.code, place) {
         (ErrorCode::NONE, Some(place)) => Answer::Synced(place),
-        (ErrorCode::PRECONDITION_FAILED, Some(place)) => Answer::GoOn { at: place, round: None },
+        (ErrorCode::PRECONDITION_FAILED, Some(place)) => Answer::GoOn {
+            at: place,
+            round: Some(round),
+        },
+        // Its copy is damaged, or another one than this: it may have less than it acknowledged.
+        (ErrorCode::RS_DATA_CORRUPTED, _) if sealed_end.is_none() => Answer::Refused(NotTaken::Damaged),
         (code, _) => {
             let message = result.status.message.to_string();
-            return Some(Said::Refused { key, code, message });
+            let refused = Refused {
+                key,
+                sealed_end,
+                question,
+            };
+            return Some(Said::Refused { refused, code, message });
         }
     };
     Some(Said::Heard(Heard {
         key,
         sealed_end,
+        question,
         answer,
     }))
 }

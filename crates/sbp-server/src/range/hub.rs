@@ -50,11 +50,15 @@ impl RangeHub {
         }
     }
 
-    /// Releases the lock, and does what had to wait for that: answers seals of shared ranges, and wakes those that send to
-    /// followers.
-    pub(super) fn finish(&self, mut ranges: MutexGuard<'_, Ranges>) {
+    /// Releases the lock, and does what had to wait for that: answers seals of shared ranges, wakes those that send to
+    /// followers, and has entries compared.
+    pub(crate) fn finish(&self, mut ranges: MutexGuard<'_, Ranges>) {
         let woken = ranges.outboxes.take_woken();
         let answers = ranges.take_seal_answers();
+        let to_compare = match self.followers.get() {
+            Some(_) => std::mem::take(&mut ranges.to_compare),
+            None => Vec::new(),
+        };
         let answered = std::mem::take(&mut ranges.answered);
         drop(ranges);
         if answered.stored + answered.refused > 0 {
@@ -68,6 +72,9 @@ impl RangeHub {
         if let Some(followers) = self.followers.get() {
             for server in woken {
                 followers.wake(server);
+            }
+            if !to_compare.is_empty() {
+                followers.compare(to_compare);
             }
         }
     }

@@ -17,6 +17,17 @@ pub(crate) fn cut_off(key: RangeKey) -> Refusal {
     )
 }
 
+/// The refusal to say where a stream ends, by a primary that too few other servers have told that they are not fenced.
+pub(crate) fn end_not_told(key: RangeKey) -> Refusal {
+    Refusal::new(
+        ErrorCode::RANGE_NOT_FOUND,
+        format!(
+            "too few of the servers that hold range {key} too have said that it is not being sealed, so the stream may go on \
+             elsewhere; list its ranges again"
+        ),
+    )
+}
+
 /// The refusal of an append, or of an entry that another server sends, by a copy that does not take it.
 pub(crate) fn not_taken(key: RangeKey, why: NotTaken, primary: Option<ServerId>) -> Refusal {
     let elsewhere = |message| Refusal::new(ErrorCode::RANGE_NOT_FOUND, message);

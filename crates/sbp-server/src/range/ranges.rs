@@ -11,7 +11,7 @@ use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::append::AppendDecision;
 use super::command::{Command, Effect};
-use super::copies::{CopyWork, Hearing, Outboxes, SealWork};
+use super::copies::{CopyWork, Hearing, Kept, Outboxes, Questions, Repeated, SealWork};
 use super::elsewhere::Elsewhere;
 use super::job::{AppendJob, LogContext, Promise, batch_entry, fence_entry};
 use super::notifications::Notifications;
@@ -45,8 +45,16 @@ pub(crate) struct Ranges {
     pub(super) given_up: Vec<RangeKey>,
     /// What belongs to ranges that others hold too.
     pub(super) copies: HashMap<RangeKey, CopyWork>,
+    /// How much all of them keep for followers.
+    pub(super) kept: Kept,
+    /// Entries that were sent again and have to be compared with those that are here, once the lock is released.
+    pub(super) to_compare: Vec<Repeated>,
+    /// Why the log has failed: nothing that was queued and is not synced will be.
+    pub(super) log_failure: Option<Refusal>,
     /// What followers have to be sent.
     pub(super) outboxes: Outboxes,
+    /// Questions where shared ranges end.
+    pub(super) questions: Questions,
     /// Seals of shared ranges.
     pub(super) seal_work: SealWork,
     /// Whom this server has heard, if it holds ranges with others.
@@ -125,6 +133,9 @@ impl Ranges {
         let Effect::Judged(verdict) = self.table.apply(Command::Append(&job.entry)) else {
             return None;
         };
+        if let Some(refusal) = self.never_answered(job.entry.stream, &verdict) {
+            return Some(job.refuse(refusal));
+        }
         match verdict {
             AppendDecision::Store {
                 key,
@@ -177,6 +188,22 @@ impl Ranges {
             AppendDecision::Park => self.park(requester, job, false),
             AppendDecision::Refuse(refused) => Some(job.id().done(Err(refused))),
         }
+    }
+}
+
+impl Ranges {
+    /// Why an entry that would wait for others in a range that other servers hold too is refused: the log has failed, and
+    /// will not store them. They may be on other servers, so that nobody here knows what becomes of them.
+    fn never_answered(&self, stream: StreamId, verdict: &AppendDecision) -> Option<Refusal> {
+        let refusal = self.log_failure.as_ref()?;
+        let replica = self.table.stream(stream)?.last()?.replica.as_ref()?;
+        let until = match verdict {
+            AppendDecision::After { until, .. } => Until::Synced(*until),
+            AppendDecision::Ask { until } | AppendDecision::RefuseAfter { until, .. } => *until,
+            _ => return None,
+        };
+        let is_synced = matches!(until, Until::Synced(until) if until <= replica.synced_end().offset);
+        (!is_synced && replica.end().is_none()).then(|| refusal.clone())
     }
 }
 

@@ -14,6 +14,7 @@ mod copies;
 mod held_back;
 mod invariants;
 mod listener;
+mod mistrust;
 mod orders;
 mod rig;
 mod writers;

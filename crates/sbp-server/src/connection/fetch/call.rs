@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use sbp_messages::{FetchInfo, FetchRequest, FetchResult};
+use sbp_replication::EndTold;
 use sbp_types::{Offset, StreamId};
 use smallvec::SmallVec;
 
 use super::changed_entries::ChangedEntries;
 use crate::range::{
-    FetchEntry, FetchOutcome, Found, Limits, LogRead, RangeServer, Ranges, ReadDone, ReadJob, Readiness, Start,
-    judge_fetch, resolve_start,
+    EndTicket, FetchEntry, FetchOutcome, Found, Limits, LogRead, RangeServer, Ranges, ReadDone, ReadJob, Readiness,
+    Start, end_not_told, judge_fetch, resolve_start,
 };
 use crate::refusal::Refusal;
 use crate::stats::{Counters, One};
@@ -29,6 +30,8 @@ pub(super) struct FetchCall {
     min_bytes: u64,
     /// The payload bytes that the call may still return.
     budget: usize,
+    /// Whether nothing is waited for any more.
+    gives_up: bool,
     /// What of it the last read was not to use, because the quota of the peer's name did not let it.
     withheld: usize,
     /// When the connection's task had read it.
@@ -60,6 +63,8 @@ enum SlotState {
     New,
     /// The placement driver is being asked about the entry's stream.
     Asking,
+    /// Other servers are being asked whether this one may say where the entry's stream ends.
+    AskingEnd(EndTicket),
     /// The entry's start is resolved to an offset.
     Resolved(FetchEntry),
     /// The entry's result is sent or in `ready`.
@@ -83,6 +88,8 @@ pub(super) struct Plan {
     pub(super) waits_for: SmallVec<[StreamId; 4]>,
     /// The streams about which the placement driver has to be asked. They are in `waits_for` too.
     pub(super) asks: SmallVec<[StreamId; 1]>,
+    /// Whether other servers have to be asked whether this one may say where a stream ends.
+    pub(super) asks_end: bool,
 }
 
 impl FetchCall {
@@ -105,6 +112,7 @@ impl FetchCall {
                 Ok(0) | Err(_) => DEFAULT_MAX_BYTES,
                 Ok(bytes) => bytes,
             },
+            gives_up: false,
             withheld: 0,
             since: now,
             arrived: None,
@@ -157,8 +165,14 @@ impl FetchCall {
 
     /// The peer wants nothing of the call any more: what is not answered is, without data.
     pub(super) fn end_without_data(&mut self, now: Instant) {
-        self.deadline = now;
         self.budget = 0;
+        self.end(now);
+    }
+
+    /// What is not answered is, with whatever is there.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.deadline = now;
+        self.gives_up = true;
     }
 
     /// Streams that the call waits for have changed: their entries are judged again.
@@ -169,7 +183,13 @@ impl FetchCall {
 
     /// Judges the entries whose streams have changed. Answers those that need no read, and returns what to read and
     /// what to wait for. `quota`: the bytes that the peer's name may read now.
-    pub(super) fn plan(&mut self, ranges: &Ranges, server: &RangeServer, now: Instant, quota: Option<usize>) -> Plan {
+    pub(super) fn plan(
+        &mut self,
+        ranges: &mut Ranges,
+        server: &RangeServer,
+        now: Instant,
+        quota: Option<usize>,
+    ) -> Plan {
         let unsent = || self.ready.iter().map(|ready| ready.length).sum();
         let budget = quota.map_or(self.budget, |most| self.budget.min(most.saturating_sub(unsent())));
         // When the budget is spent, waiting for more data is pointless.
@@ -188,9 +208,15 @@ impl FetchCall {
             let Some(slot) = self.slots.get_mut(index) else {
                 continue;
             };
-            let outcome = match slot.look(ranges, server, limits) {
+            let outcome = match slot.look(ranges, server, limits, self.gives_up) {
                 Look::Nothing => continue,
                 Look::Wait => {
+                    plan.waits_for.push(slot.info.stream_id);
+                    continue;
+                }
+                Look::AskEnd(ticket) => {
+                    slot.state = SlotState::AskingEnd(ticket);
+                    plan.asks_end = true;
                     plan.waits_for.push(slot.info.stream_id);
                     continue;
                 }
@@ -276,12 +302,14 @@ enum Look {
     Wait,
     /// The stream is unknown to this server; the placement driver may know it.
     Ask,
+    /// Whether this server may say where the stream ends, other servers have to be asked.
+    AskEnd(EndTicket),
     Read(LogRead),
     Answer(FetchOutcome),
 }
 
 impl Slot {
-    fn look(&mut self, ranges: &Ranges, server: &RangeServer, limits: Limits) -> Look {
+    fn look(&mut self, ranges: &mut Ranges, server: &RangeServer, limits: Limits, gives_up: bool) -> Look {
         let stream = self.info.stream_id;
         let first_look = matches!(self.state, SlotState::New);
         if first_look && let Some(status) = self.info.fault() {
@@ -290,9 +318,22 @@ impl Slot {
         if first_look && ranges.worth_asking(stream) {
             return Look::Ask;
         }
-        if first_look || matches!(self.state, SlotState::Asking) {
+        if first_look || matches!(self.state, SlotState::Asking | SlotState::AskingEnd(_)) {
             if ranges.is_asking(stream) {
                 return Look::Wait;
+            }
+            if let SlotState::AskingEnd(ticket) = self.state {
+                match ranges.end_told(ticket) {
+                    EndTold::At(_) => {}
+                    EndTold::NotYet if !gives_up => return Look::Wait,
+                    EndTold::NotYet | EndTold::Elsewhere => {
+                        return Look::Answer(FetchOutcome::refused(end_not_told(ticket.key), None));
+                    }
+                }
+            } else if self.needs_end(ranges)
+                && let Some(ticket) = ranges.ask_end(stream)
+            {
+                return Look::AskEnd(ticket);
             }
             let time = self.info.start_timestamp_ms;
             match resolve_start(&ranges.table, stream, self.info.fetch_offset, time) {
@@ -312,6 +353,18 @@ impl Slot {
             Readiness::Refused(refusal, bounds) => Look::Answer(FetchOutcome::refused(refusal, bounds)),
             Readiness::Read(read) => Look::Read(LogRead::Batches(read)),
         }
+    }
+
+    /// Whether the answer may say where the stream ends.
+    fn needs_end(&self, ranges: &Ranges) -> bool {
+        let FetchInfo {
+            stream_id,
+            fetch_offset,
+            ..
+        } = self.info;
+        fetch_offset == Offset::LATEST
+            || self.info.start_timestamp_ms.is_some()
+            || ranges.is_behind_end(stream_id, fetch_offset)
     }
 
     fn resolve(&mut self, offset: Offset) {

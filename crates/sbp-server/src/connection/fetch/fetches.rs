@@ -138,7 +138,7 @@ impl Fetches {
         let calls: Vec<_> = self.calls.keys().copied().collect();
         for call in calls {
             if let Some(state) = self.calls.get_mut(&call) {
-                state.deadline = turn.now;
+                state.end(turn.now);
             }
             self.advance(turn, call);
         }
@@ -217,7 +217,7 @@ impl Fetches {
             let plan = {
                 let quota = Self::quota(turn).map(|quota| quota.saturating_sub(self.reading));
                 let mut ranges = server.hub.ranges.lock();
-                let mut plan = state.plan(&ranges, server, turn.now, quota);
+                let mut plan = state.plan(&mut ranges, server, turn.now, quota);
                 plan.asks.retain(|stream| ranges.begin_asking(*stream));
                 // Under the same lock as the judgement, so that no confirmation in between is missed.
                 for stream in &plan.waits_for {
@@ -228,6 +228,9 @@ impl Fetches {
                     if !calls.contains(&call) {
                         calls.push(call);
                     }
+                }
+                if plan.asks_end {
+                    server.hub.finish(ranges);
                 }
                 plan
             };

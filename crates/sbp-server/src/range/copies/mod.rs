@@ -2,14 +2,22 @@
 //! followers need, the appends that wait until they are confirmed, whom there is something to send to, and requests about
 //! its seal.
 
+mod fingerprint;
 mod followers;
 mod hearing;
+mod kept;
 mod outbox;
+mod questions;
 mod seal_work;
 mod work;
 
+pub(super) use fingerprint::Fingerprint;
 pub(crate) use followers::Followers;
 pub(super) use hearing::Hearing;
+pub(super) use kept::Kept;
 pub(super) use outbox::{Outbox, Outboxes};
+pub(crate) use questions::EndTicket;
+pub(super) use questions::Questions;
 pub(super) use seal_work::{Fencing, SealWork, WritingBack};
-pub(super) use work::{CopyWork, MOST_ENTRIES, RecentEntry, Repeated};
+pub(crate) use work::Repeated;
+pub(super) use work::{CopyWork, MOST_ENTRIES, RecentEntry};

@@ -21,6 +21,8 @@ pub(in crate::range) struct Outbox {
     is_waiting: HashSet<RangeKey>,
     /// Ranges of which the follower does not know all that is confirmed.
     stale: HashSet<RangeKey>,
+    /// Ranges of which the follower has to say whether it is fenced, and the numbers of the questions.
+    asked: Vec<(RangeKey, u64)>,
     /// Ranges of which entries were sent over the present connection.
     pub(in crate::range) sent: HashSet<RangeKey>,
     /// What the follower was told to be confirmed.
@@ -44,6 +46,15 @@ impl Outboxes {
         if told.is_none_or(|told| *told < confirmed) && outbox.stale.insert(key) {
             self.wake(server);
         }
+    }
+
+    /// A follower has to say whether it is fenced.
+    pub(in crate::range) fn ask(&mut self, server: ServerId, key: RangeKey, question: u64) {
+        let outbox = self.by_server.entry(server).or_default();
+        // An earlier question is over, or it would not be asked again.
+        outbox.asked.retain(|(asked, _)| *asked != key);
+        outbox.asked.push((key, question));
+        self.wake(server);
     }
 
     fn wake(&mut self, server: ServerId) {
@@ -78,6 +89,12 @@ impl Outbox {
         }
     }
 
+    /// What the follower has to be asked, at most so many ranges.
+    pub(in crate::range) fn take_asked(&mut self, most: usize) -> Vec<(RangeKey, u64)> {
+        let count = most.min(self.asked.len());
+        self.asked.drain(..count).collect()
+    }
+
     /// Ranges of which the follower has to be told what is confirmed.
     pub(in crate::range) fn take_stale(&mut self) -> HashSet<RangeKey> {
         std::mem::take(&mut self.stale)
@@ -105,6 +122,7 @@ impl Outbox {
         self.stale.remove(&key);
         self.told.remove(&key);
         self.sent.remove(&key);
+        self.asked.retain(|(asked, _)| *asked != key);
     }
 
     pub(in crate::range) fn has_stale(&self) -> bool {

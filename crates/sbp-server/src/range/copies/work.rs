@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use sbp_log::{EntryKind, LogEntry};
-use sbp_types::{Epoch, Position, TimestampMs};
+use sbp_types::{Epoch, Position, RangeKey, TimestampMs};
 use smallvec::SmallVec;
 
+use super::fingerprint::Fingerprint;
+use super::kept::{ENTRY_BYTES, KeptOf};
 use crate::range::job::{AppendContext, LogContext};
 use crate::range::outcome::EntryId;
 use crate::range::requester::Requester;
@@ -27,7 +29,7 @@ pub(crate) struct CopyWork {
     pub(in crate::range) unsynced: usize,
     /// Appends that are synced here and not confirmed yet, with the places behind them.
     pub(in crate::range) unconfirmed: VecDeque<(Position, AppendContext)>,
-    /// Entries that the primary sent a second time and that are not synced yet.
+    /// Entries that another server sent a second time and that are not synced yet.
     pub(in crate::range) repeated: Vec<Repeated>,
 }
 
@@ -42,12 +44,18 @@ pub(in crate::range) struct RecentEntry {
     pub(in crate::range) chunks: SmallVec<[bytes::Bytes; 2]>,
     pub(in crate::range) head: sbp_log::EntryHead,
     bytes: usize,
+    /// Counts all that is kept, over all ranges.
+    number: u64,
 }
 
-/// An entry of the primary that is here already.
+/// An entry that another server has sent and that is here already. It is answered when the two were compared, for which
+/// that which is here has to be synced.
 #[derive(Debug)]
-pub(in crate::range) struct Repeated {
+pub(crate) struct Repeated {
+    pub(in crate::range) key: RangeKey,
+    pub(in crate::range) at: Position,
     pub(in crate::range) to: Position,
+    pub(in crate::range) fingerprint: Fingerprint,
     pub(in crate::range) is_written_back: bool,
     pub(in crate::range) requester: Arc<dyn Requester>,
     pub(in crate::range) entry: EntryId,
@@ -69,6 +77,7 @@ impl RecentEntry {
             chunks,
             head: entry.head,
             bytes: entry.batch_len(),
+            number: 0,
         }
     }
 }
@@ -81,8 +90,9 @@ impl RecentEntry {
 }
 
 impl CopyWork {
-    /// Keeps an entry for the followers.
-    pub(in crate::range) fn keep(&mut self, entry: RecentEntry) {
+    /// Keeps an entry for the followers, which has this number among all that is kept.
+    pub(in crate::range) fn keep(&mut self, mut entry: RecentEntry, number: u64) {
+        entry.number = number;
         if self.recent.back().is_some_and(|last| last.to != entry.at) {
             self.forget_recent();
         }
@@ -103,6 +113,26 @@ impl CopyWork {
     pub(in crate::range) fn recent(&self, at: Position) -> Option<&RecentEntry> {
         let index = self.recent.partition_point(|entry| entry.at < at);
         self.recent.get(index).filter(|entry| entry.at == at)
+    }
+
+    /// How much is kept for the followers.
+    pub(in crate::range) fn kept(&self) -> KeptOf {
+        KeptOf {
+            entries: self.recent.len(),
+            bytes: self.recent_bytes + self.recent.len() * ENTRY_BYTES,
+        }
+    }
+
+    /// Whether the entry with this number is kept.
+    pub(in crate::range) fn keeps(&self, number: u64) -> bool {
+        self.recent.front().is_some_and(|first| first.number <= number)
+    }
+
+    /// Forgets the first entry, if it has this number.
+    pub(in crate::range) fn forget_oldest(&mut self, number: u64) {
+        if self.recent.front().is_some_and(|first| first.number == number) {
+            self.forget_first();
+        }
     }
 
     /// Forgets what every follower has synced.

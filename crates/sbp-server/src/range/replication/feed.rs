@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use sbp_log::{EntryHead, EntryKind, ReadError, StoredEntry};
 use sbp_record::{EncodeOptions, WriterStamp, encode_fence};
-use sbp_replication::{Answer, Standing};
+use sbp_replication::{Answer, Round, Standing};
 use sbp_types::{Epoch, Position, RangeKey, ServerId, TimestampMs};
 use smallvec::SmallVec;
 
@@ -29,6 +29,10 @@ pub(crate) struct FeedEntry {
     pub(crate) confirmed: Position,
     /// Where the range ends, if the entry is written back or copied.
     pub(crate) sealed_end: Option<Position>,
+    /// Tells its answer from those to what was sent before the server was sent an earlier place again.
+    pub(crate) round: Round,
+    /// The number of the question whether the server is fenced, to which it answers.
+    pub(crate) question: Option<u64>,
     pub(crate) chunks: SmallVec<[Bytes; 2]>,
 }
 
@@ -70,7 +74,19 @@ pub(crate) struct Heard {
     pub(crate) key: RangeKey,
     /// As in the entry that is answered.
     pub(crate) sealed_end: Option<Position>,
+    /// The question that it answers too.
+    pub(crate) question: Option<u64>,
     pub(crate) answer: Answer,
+}
+
+/// An entry of one range that another server has refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused {
+    pub(crate) key: RangeKey,
+    /// As in the entry that is answered.
+    pub(crate) sealed_end: Option<Position>,
+    /// The question that was sent with it.
+    pub(crate) question: Option<u64>,
 }
 
 impl RangeServer {
@@ -79,6 +95,10 @@ impl RangeServer {
     pub(crate) fn feed(&self, server: ServerId, most_bytes: usize, tells_confirmed: bool) -> Feed {
         let mut ranges = self.hub.ranges.lock();
         let mut feed = Feed::default();
+        // First of all: readers wait.
+        for (key, question) in ranges.outboxes.of(server).take_asked(MOST_ENTRIES) {
+            ranges.tell_confirmed(server, key, Some(question), &mut feed);
+        }
         while !feed.is_full(most_bytes) {
             let Some(key) = ranges.outboxes.of(server).next() else {
                 break;
@@ -98,7 +118,7 @@ impl RangeServer {
                 // A later frame tells it: nobody waits for it longer than for an idle range.
                 ranges.outboxes.of(server).stays_stale(key);
             } else {
-                ranges.tell_confirmed(server, key, &mut feed);
+                ranges.tell_confirmed(server, key, None, &mut feed);
             }
         }
         let outbox = ranges.outboxes.of(server);
@@ -153,11 +173,21 @@ impl RangeServer {
         let mut ranges = self.hub.ranges.lock();
         for heard in answers {
             let hear = |replica: &mut sbp_replication::Replica| replica.heard(server, heard.sealed_end, heard.answer);
-            if ranges.change_copy(heard.key, hear) == Some(Standing::FollowerLost) {
-                tracing::error!(
+            match ranges.change_copy(heard.key, hear) {
+                Some(Standing::FollowerLost) => tracing::error!(
                     range = %heard.key, %server, answer = ?heard.answer,
-                    "a server has less of a range than it said before: the range has to be sealed"
-                );
+                    "a server has less of a range than it said before, or something else: the range has to be sealed"
+                ),
+                Some(Standing::ClaimsTooMuch) => tracing::error!(
+                    range = %heard.key, %server, answer = ?heard.answer,
+                    "a server says that it has more of a range than it was ever sent: what it says counts for nothing, and it \
+                     is sent nothing more of it over this connection"
+                ),
+                Some(Standing::Sound | Standing::Refused(_)) | None => {}
+            }
+            if let Some(question) = heard.question {
+                let is_fenced = matches!(heard.answer, Answer::Refused(_));
+                ranges.questions.said(heard.key, question, server, is_fenced);
             }
             ranges.copy_moved(heard.key, &mut notifications);
         }
@@ -173,21 +203,36 @@ impl RangeServer {
         let sent = ranges.outboxes.of(server).disconnected();
         for key in sent {
             ranges.change_copy(key, |replica| replica.disconnected(server));
+            ranges.ask_again(server, key);
             ranges.tell_followers(key);
         }
     }
 
-    /// Another server has refused entries of a range for now: they are sent again when [`tell_again`](Self::tell_again) is
-    /// called.
-    pub(crate) fn refused(&self, server: ServerId, key: RangeKey) {
+    /// Another server has refused an entry of a range for now, or says that it is fenced: entries of the range are sent to it
+    /// again when [`tell_again`](Self::tell_again) is called.
+    pub(crate) fn refused(&self, server: ServerId, refused: &Refused) {
+        let Refused {
+            key,
+            sealed_end,
+            question,
+        } = *refused;
+        let mut notifications = Notifications::default();
         let mut ranges = self.hub.ranges.lock();
-        ranges.change_copy(key, |replica| replica.disconnected(server));
+        ranges.change_copy(key, |replica| replica.pause(server, sealed_end));
+        if let Some(question) = question {
+            // It does not say that it is not.
+            ranges.questions.said(key, question, server, true);
+            ranges.settle_question(key, &mut notifications);
+        }
+        self.hub.finish(ranges);
+        notifications.send();
     }
 
-    /// Sends entries of these ranges again, as far as they are not known to have arrived.
-    pub(crate) fn tell_again(&self, keys: impl IntoIterator<Item = RangeKey>) {
+    /// Sends entries of these ranges to another server again, as far as they are not known to have arrived.
+    pub(crate) fn tell_again(&self, server: ServerId, keys: impl IntoIterator<Item = RangeKey>) {
         let mut ranges = self.hub.ranges.lock();
         for key in keys {
+            ranges.change_copy(key, |replica| replica.begin_again(server));
             ranges.tell_followers(key);
         }
     }
@@ -222,7 +267,7 @@ impl Ranges {
                 return;
             };
             let to = recent.to;
-            feed.push(FeedEntry {
+            let entry = FeedEntry {
                 key,
                 epoch: recent.epoch,
                 at,
@@ -230,9 +275,11 @@ impl Ranges {
                 append_time: recent.append_time,
                 confirmed,
                 sealed_end,
+                round: Round::default(),
+                question: None,
                 chunks: sent_bytes(&recent.head, &recent.chunks),
-            });
-            self.is_sent(server, key, sealed_end, to, confirmed);
+            };
+            self.send_entry(server, entry, to, feed);
         }
     }
 
@@ -257,7 +304,7 @@ impl Ranges {
                 break;
             }
             let (confirmed, to) = (replica.confirmed(), entry.end());
-            feed.push(FeedEntry {
+            let entry = FeedEntry {
                 key,
                 epoch: entry.head.epoch,
                 at,
@@ -265,27 +312,26 @@ impl Ranges {
                 append_time: entry.head.append_time,
                 confirmed,
                 sealed_end,
+                round: Round::default(),
+                question: None,
                 chunks: sent_bytes(&entry.head, entry.bytes.chunks()),
-            });
-            self.is_sent(server, key, sealed_end, to, confirmed);
+            };
+            self.send_entry(server, entry, to, feed);
         }
     }
 
-    fn is_sent(
-        &mut self,
-        server: ServerId,
-        key: RangeKey,
-        sealed_end: Option<Position>,
-        to: Position,
-        confirmed: Position,
-    ) {
-        self.change_copy(key, |replica| replica.sent(server, sealed_end, to));
+    /// Adds an entry that ends at `to`, and counts it as sent.
+    fn send_entry(&mut self, server: ServerId, mut entry: FeedEntry, to: Position, feed: &mut Feed) {
+        let (key, sealed_end) = (entry.key, entry.sealed_end);
+        let round = self.change_copy(key, |replica| replica.sent(server, sealed_end, to));
+        entry.round = round.unwrap_or_default();
         let outbox = self.outboxes.of(server);
         outbox.sent.insert(key);
-        outbox.tell(key, confirmed);
+        outbox.tell(key, entry.confirmed);
+        feed.push(entry);
     }
 
-    fn tell_confirmed(&mut self, server: ServerId, key: RangeKey, feed: &mut Feed) {
+    fn tell_confirmed(&mut self, server: ServerId, key: RangeKey, question: Option<u64>, feed: &mut Feed) {
         let Some(range) = self.table.range(key) else {
             self.outboxes.of(server).forget(key);
             return;
@@ -300,6 +346,8 @@ impl Ranges {
             append_time: TimestampMs(0),
             confirmed,
             sealed_end: None,
+            round: Round::default(),
+            question,
             chunks: SmallVec::new(),
         });
         let outbox: &mut Outbox = self.outboxes.of(server);

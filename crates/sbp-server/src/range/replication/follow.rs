@@ -11,8 +11,8 @@ use sbp_replication::{Entry, NotTaken, Offered, Verdict};
 use sbp_types::{Epoch, Position, RangeKey, TimestampMs};
 use smallvec::SmallVec;
 
-use super::settle::{answer_of, stored_up_to};
-use crate::range::copies::Repeated;
+use super::settle::stored_up_to;
+use crate::range::copies::{Fingerprint, Repeated};
 use crate::range::job::{LogContext, TakenContext};
 use crate::range::log_errors;
 use crate::range::not_taken::not_taken;
@@ -60,6 +60,23 @@ impl FollowJob {
 
     fn is_written_back(&self) -> bool {
         self.offered.sealed_end.is_some()
+    }
+
+    /// An entry that is here already; `None` if it has no end.
+    fn repeated(self, requester: &Arc<dyn Requester>) -> Option<Repeated> {
+        let (key, at, entry, is_written_back) = (self.key, self.offered.at, self.id(), self.is_written_back());
+        let to = self.offered.entry.end(at)?;
+        let offered = self.log_entry(requester, to);
+        let pieces = std::iter::once(offered.prefix.as_slice()).chain(offered.chunks.iter().map(AsRef::as_ref));
+        Some(Repeated {
+            key,
+            at,
+            to,
+            fingerprint: Fingerprint::of(&offered.head, pieces),
+            is_written_back,
+            requester: Arc::clone(requester),
+            entry,
+        })
     }
 
     fn log_entry(self, requester: &Arc<dyn Requester>, to: Position) -> LogEntry<LogContext> {
@@ -143,24 +160,21 @@ impl RangeServer {
         if entries.is_empty() {
             return None;
         }
-        let who = |entry: &LogEntry<LogContext>| match &entry.context {
-            LogContext::Taken(taken) => Some((taken.entry, Arc::clone(&taken.requester), taken.key)),
-            _ => None,
-        };
-        let taken: Vec<_> = entries.iter().filter_map(who).collect();
-        let error = match self.log.queue(entries) {
-            Ok(queued) => return Some(queued),
-            Err(error) => error,
-        };
-        if log_errors::is_final(&error) {
-            self.hub.health.fail("the log", error.to_string());
+        let (queued, refused) = self.log.queue_each(entries);
+        for (LogEntry { head, context, .. }, error) in refused {
+            let LogContext::Taken(taken) = context else { continue };
+            if log_errors::is_final(&error) {
+                self.hub.health.fail("the log", error.to_string());
+            }
+            let at = Position {
+                offset: head.base_offset,
+                marks: head.marks.unwrap_or(0),
+            };
+            ranges.change_copy(taken.key, |replica| replica.not_queued(at));
+            let refusal = log_errors::append_refusal(&error);
+            notifications.push(taken.requester, taken.entry.done(Err(refusal.into())));
         }
-        let refusal = log_errors::append_refusal(&error);
-        for (entry, requester, key) in taken {
-            ranges.change_copy(key, sbp_replication::Replica::dropped);
-            notifications.push(requester, entry.done(Err(refusal.clone().into())));
-        }
-        None
+        Some(queued)
     }
 }
 
@@ -193,19 +207,13 @@ impl Ranges {
                 None
             }
             Verdict::Held => {
-                let to = job.offered.entry.end(job.offered.at)?;
-                let is_written_back = job.is_written_back();
-                if to <= replica.synced_end() {
-                    Some(Ok(stored_up_to(answer_of(replica, is_written_back))))
+                let repeated = job.repeated(requester)?;
+                if repeated.to <= replica.synced_end() {
+                    self.to_compare.push(repeated);
                 } else {
-                    self.copies.entry(key).or_default().repeated.push(Repeated {
-                        to,
-                        is_written_back,
-                        requester: Arc::clone(requester),
-                        entry: id,
-                    });
-                    None
+                    self.copies.entry(key).or_default().repeated.push(repeated);
                 }
+                None
             }
             Verdict::GoOn(at) => Some(Err(go_on(key, at))),
             // No copy here is told of damage yet, and nobody closes one.
@@ -239,7 +247,12 @@ impl Ranges {
         self.change_copy(key, |replica| replica.learn(confirmed));
         self.copy_moved(key, notifications);
         match self.table.replica(key) {
-            Some(replica) => Ok(stored_up_to(replica.answer())),
+            // The primary may have been asked where the range ends: this says that nobody is ending it, so far.
+            Some(replica) => match (replica.end(), replica.is_fenced()) {
+                (Some(_), _) => Err(not_taken(key, NotTaken::Sealed, primary).into()),
+                (None, true) => Err(not_taken(key, NotTaken::Fenced, primary).into()),
+                (None, false) => Ok(stored_up_to(replica.answer())),
+            },
             None => Err(Refusal::range_not_here(key).into()),
         }
     }

@@ -44,16 +44,24 @@ impl RangeServer {
         if is_new {
             ranges.judge_contact(&mut notifications);
         }
+        ranges.end_late_questions(&mut notifications);
         self.hub.finish(ranges);
         notifications.send();
     }
 
     /// The open ranges that this server shares with others and does not go on with, by the servers that the next range is
     /// better without. Either it was their primary in an earlier life, or the log dropped what others may have, or somebody
-    /// has begun a seal, or a follower is missed.
+    /// has begun a seal, or a follower is missed, or this server's log has failed.
     pub(crate) fn want_seals(&self) -> BTreeMap<Vec<ServerId>, Vec<WantedSeal>> {
         let mut ranges = self.hub.ranges.lock();
-        let Ranges { table, hearing, .. } = &mut *ranges;
+        let Ranges {
+            table,
+            hearing,
+            log_failure,
+            ..
+        } = &mut *ranges;
+        let has_failed = log_failure.is_some();
+        let me = self.log.server_id().filter(|_| has_failed);
         let mut wanted: BTreeMap<Vec<ServerId>, Vec<WantedSeal>> = BTreeMap::new();
         for (stream, hosted) in table.streams() {
             for range in &hosted.ranges {
@@ -61,8 +69,10 @@ impl RangeServer {
                     continue;
                 };
                 let missed = hearing.as_mut().map(|hearing| hearing.missed_of(stream, replica));
-                let missed = missed.unwrap_or_default();
-                let stands_still = replica.is_fenced() || replica.takes_appends() == Err(NotTaken::NeedsSeal);
+                let mut missed = missed.unwrap_or_default();
+                missed.extend(me);
+                let stands_still =
+                    has_failed || replica.is_fenced() || replica.takes_appends() == Err(NotTaken::NeedsSeal);
                 if stands_still || !missed.is_empty() {
                     let (key, epoch) = (range.key(stream), range.epoch);
                     wanted.entry(missed).or_default().push(WantedSeal { key, epoch });

@@ -4,6 +4,8 @@
 //! What a copy may do is decided by [`Replica`](sbp_replication::Replica), which is part of the
 //! [`RangeState`](super::stream::RangeState). Here are the bytes and the requesters around it.
 
+mod compare;
+mod ends;
 mod feed;
 mod follow;
 mod hearing;
@@ -12,7 +14,7 @@ mod settle;
 mod table;
 mod turn;
 
-pub(crate) use feed::{Feed, FeedEntry, FeedKind, Heard};
+pub(crate) use feed::{Feed, FeedEntry, FeedKind, Heard, Refused};
 pub(crate) use follow::FollowJob;
 pub(crate) use hearing::WantedSeal;
 pub(crate) use seal::FencedEnd;

@@ -117,7 +117,8 @@ impl Ranges {
     fn begin_fence(&mut self, key: RangeKey, epoch: Option<Epoch>) -> Result<(), Refusal> {
         let range = self.table.range(key).ok_or_else(|| Refusal::range_not_here(key))?;
         Refusal::check_epoch(key, range.epoch, epoch)?;
-        if range.phase == crate::range::stream::Phase::EndDamaged {
+        let is_disputed = range.replica.as_ref().is_some_and(|replica| replica.end_is_damaged());
+        if range.phase == crate::range::stream::Phase::EndDamaged || is_disputed {
             return Err(Refusal::new(
                 ErrorCode::RS_DATA_CORRUPTED,
                 format!("the end of range {key} is damaged on disk, so this copy has no vote on it"),

@@ -9,7 +9,7 @@ use sbp_types::{Offset, Position, RangeKey};
 use smallvec::SmallVec;
 
 use crate::range::append::AppendEntry;
-use crate::range::copies::{CopyWork, MOST_ENTRIES, RecentEntry, Repeated};
+use crate::range::copies::{CopyWork, MOST_ENTRIES, RecentEntry};
 use crate::range::job::{AppendContext, LogContext, Promise, TakenContext};
 use crate::range::notifications::Notifications;
 use crate::range::outcome::{NotStored, Stored};
@@ -59,6 +59,11 @@ impl Ranges {
                 keys.push(key);
             }
         };
+        // A full disk drops what may be on the followers; that is known when the range has its end.
+        let log_failure = failed.filter(|refusal| refusal.code != ErrorCode::INSUFFICIENT_STORAGE);
+        if let Some(refusal) = log_failure {
+            self.log_failure = Some(refusal.clone());
+        }
         let mut taken = Vec::new();
         let mut fenced: SmallVec<[RangeKey; 2]> = SmallVec::new();
         for context in contexts {
@@ -89,6 +94,11 @@ impl Ranges {
             notifications.push(context.requester, context.entry.done(outcome));
         }
         for key in keys {
+            if let (Some(refusal), Some(replica)) = (log_failure, self.table.replica(key)) {
+                // What waits for appends that are lost here is told the same as these.
+                let synced = replica.synced_end().offset;
+                self.answer_lost(key.stream, synced, refusal, notifications);
+            }
             self.copy_moved(key, notifications);
         }
         // Also after a failure: the copy then ends with what is synced.
@@ -161,6 +171,7 @@ impl Ranges {
     /// followers have to be told.
     pub(super) fn copy_moved(&mut self, key: RangeKey, notifications: &mut Notifications) {
         self.answer_seals(key);
+        self.settle_question(key, notifications);
         let Some(replica) = self.table.replica(key) else { return };
         let is_ended = replica.end().is_some();
         let (acknowledged, synced) = (replica.acknowledged(), replica.synced_end());
@@ -177,12 +188,12 @@ impl Ranges {
             // Nobody waits; but entries may have been ordered to be sent from the log.
             return self.tell_followers(key);
         };
+        let kept = work.kept();
         work.forget_before(needed.unwrap_or(synced));
+        self.kept.changed(kept, work.kept());
         let confirmed: SmallVec<[AppendContext; 8]> = work.take_confirmed(acknowledged).collect();
-        let (here, missing): (Vec<_>, Vec<_>) = std::mem::take(&mut work.repeated)
-            .into_iter()
-            .partition(|repeated| repeated.to <= synced);
-        work.repeated = missing;
+        let here = work.repeated.extract_if(.., |repeated| repeated.to <= synced);
+        self.to_compare.extend(here);
         // What lies behind the end was not stored, for certain.
         let behind = if is_ended {
             std::mem::take(&mut work.unconfirmed)
@@ -206,19 +217,6 @@ impl Ranges {
                 self.fence_ended(key.stream, writer, epoch, Some(&refusal), notifications);
             }
             notifications.push(append.requester, append.entry.done(Err(refusal.into())));
-        }
-        for Repeated {
-            is_written_back,
-            requester,
-            entry,
-            ..
-        } in here
-        {
-            let outcome = match self.table.replica(key) {
-                Some(replica) => Ok(stored_up_to(answer_of(replica, is_written_back))),
-                None => Err(Refusal::range_not_here(key).into()),
-            };
-            notifications.push(requester, entry.done(outcome));
         }
         self.tell_followers(key);
     }
@@ -269,6 +267,7 @@ impl Ranges {
     pub(in crate::range) fn copies_deleted(&mut self, keys: &[RangeKey], notifications: &mut Notifications) {
         for key in keys {
             let work = self.copies.remove(key).unwrap_or_default();
+            self.kept.changed(work.kept(), CopyWork::default().kept());
             let gone = Refusal::no_stream(key.stream);
             for (_, append) in work.unconfirmed {
                 notifications.push(append.requester, append.entry.done(Err(gone.clone().into())));
@@ -276,6 +275,7 @@ impl Ranges {
             for repeated in work.repeated {
                 notifications.push(repeated.requester, repeated.entry.done(Err(gone.clone().into())));
             }
+            self.questions.forget(*key);
             self.answer_seals(*key);
         }
     }
@@ -319,13 +319,29 @@ impl Ranges {
         below.min(needed).min(kept)
     }
 
+    /// Forgets what is kept longest for followers, over all ranges, until no more is kept than may be.
+    fn forget_oldest(&mut self) {
+        let Self { kept, copies, .. } = self;
+        while let Some((number, key)) = kept.oldest() {
+            if let Some(work) = copies.get_mut(&key) {
+                let before = work.kept();
+                work.forget_oldest(number);
+                kept.changed(before, work.kept());
+            }
+        }
+        kept.tidy(|number, key| copies.get(&key).is_some_and(|work| work.keeps(number)));
+    }
+
     /// Keeps entries that the log has taken for the followers.
     pub(in crate::range) fn entries_queued(&mut self, entries: Vec<(RangeKey, RecentEntry)>) {
         for (key, entry) in entries {
             let to = entry.to;
             let work = self.copies.entry(key).or_default();
             work.unsynced += usize::from(entry.is_append());
-            work.keep(entry);
+            let kept = work.kept();
+            work.keep(entry, self.kept.number(key));
+            self.kept.changed(kept, work.kept());
+            self.forget_oldest();
             self.change_copy(key, |replica| replica.queued(to));
             self.tell_followers(key);
         }

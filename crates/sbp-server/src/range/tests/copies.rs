@@ -19,15 +19,15 @@ use crate::range::{
 const PRIMARY: ServerId = ServerId(1);
 
 /// The servers of a range, the primary first, and what is on its way between them.
-struct Copies {
-    rigs: Vec<Rig>,
+pub(super) struct Copies {
+    pub(super) rigs: Vec<Rig>,
     /// By follower: what was sent and is not answered.
-    sent: Vec<VecDeque<FeedEntry>>,
+    pub(super) sent: Vec<VecDeque<FeedEntry>>,
     sequence: i32,
 }
 
 impl Copies {
-    fn new(servers: i32, acks: usize) -> Self {
+    pub(super) fn new(servers: i32, acks: usize) -> Self {
         let ids: Vec<_> = (1..=servers).map(ServerId).collect();
         let range = Arc::new(ReplicatedRange {
             key: FIRST,
@@ -44,12 +44,12 @@ impl Copies {
         }
     }
 
-    fn primary(&self) -> &Rig {
+    pub(super) fn primary(&self) -> &Rig {
         &self.rigs[0]
     }
 
     /// Takes from the primary what it has for a follower.
-    fn send(&mut self, follower: usize) -> usize {
+    pub(super) fn send(&mut self, follower: usize) -> usize {
         let primary = Arc::clone(&self.primary().server);
         let feed = primary.feed(id(follower), 1 << 20, true);
         let mut count = feed.entries.len();
@@ -63,7 +63,7 @@ impl Copies {
     }
 
     /// Gives a follower what was sent to it; the answers that are known at once.
-    fn deliver(&mut self, follower: usize) -> Vec<AppendDone> {
+    pub(super) fn deliver(&mut self, follower: usize) -> Vec<AppendDone> {
         let entries = std::mem::take(&mut self.sent[follower]);
         let jobs = entries.into_iter().map(|entry| {
             self.sequence += 1;
@@ -74,7 +74,7 @@ impl Copies {
     }
 
     /// Gives the primary a follower's answers.
-    fn answer(&self, follower: usize, answers: &[AppendDone]) {
+    pub(super) fn answer(&self, follower: usize, answers: &[AppendDone]) {
         let heard: Vec<_> = answers.iter().map(heard).collect();
         self.primary().server.heard(id(follower), &heard);
     }
@@ -96,7 +96,7 @@ impl Copies {
     }
 
     /// Sends, delivers and answers whatever there is.
-    fn exchange(&mut self, follower: usize) {
+    pub(super) fn exchange(&mut self, follower: usize) {
         while self.send(follower) > 0 {
             let expected = self.sent[follower].len();
             let mut answers = self.deliver(follower);
@@ -108,17 +108,17 @@ impl Copies {
     }
 
     /// Where readers of a server find the end.
-    fn end_at(&self, member: usize) -> i64 {
+    pub(super) fn end_at(&self, member: usize) -> i64 {
         let ranges = self.rigs[member].server.hub.ranges.lock();
         ranges.table.stream(STREAM).unwrap().confirmed_end().0
     }
 
-    fn append(&self, job: crate::range::AppendJob) {
+    pub(super) fn append(&self, job: crate::range::AppendJob) {
         assert!(self.primary().append(job).is_none());
     }
 }
 
-fn id(member: usize) -> ServerId {
+pub(super) fn id(member: usize) -> ServerId {
     ServerId(i32::try_from(member).unwrap() + 1)
 }
 
@@ -194,6 +194,7 @@ pub(super) fn heard(done: &AppendDone) -> Heard {
     Heard {
         key: FIRST,
         sealed_end: None,
+        question: None,
         answer,
     }
 }
@@ -433,7 +434,7 @@ pub(super) fn asked<T: Send + 'static>(
 
 impl Copies {
     /// Fences a server, makes that durable and returns its vote.
-    fn vote(&self, member: usize) -> Position {
+    pub(super) fn vote(&self, member: usize) -> Position {
         let server = &self.rigs[member].server;
         let places = asked(|done| server.fence(FIRST, Some(Epoch(0)), done));
         let taken = places.recv_timeout(super::rig::PATIENCE).unwrap().unwrap();

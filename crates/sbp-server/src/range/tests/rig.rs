@@ -2,8 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -14,13 +14,13 @@ use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, encode_raw};
 use sbp_replication::Replica;
 use sbp_sim::{ManualClock, SimFileSystem};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, StreamId, TimestampMs, WriterId};
+use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, TimestampMs, WriterId};
 use smallvec::smallvec;
 
 use super::listener::Listener;
 use crate::range::{
-    AppendDone, AppendEntry, AppendJob, CopyRecord, FollowJob, HeadFacts, HeldRange, RangeHub, RangeServer, RangeState,
-    ReplicaSet, StreamFacts, WriterSequence,
+    AppendDone, AppendEntry, AppendJob, CopyRecord, FollowJob, Followers, HeadFacts, HeldRange, RangeHub, RangeServer,
+    RangeState, Repeated, ReplicaSet, StreamFacts, WriterSequence,
 };
 use crate::refusal::Refusal;
 
@@ -47,10 +47,13 @@ impl Rig {
 
     /// The rig has one of several copies of the range.
     pub(super) fn of_several(replica: Replica) -> Self {
-        Self::with(RangeState {
+        let rig = Self::with(RangeState {
             replica: Some(Box::new(replica)),
             ..held(0, 0, None).fresh()
-        })
+        });
+        let compares = ComparesAside(Arc::downgrade(&rig.server));
+        rig.server.hub.set_followers(Arc::new(compares));
+        rig
     }
 
     fn with(range: RangeState) -> Self {
@@ -135,6 +138,20 @@ impl Rig {
         }
         assert_eq!(done.len(), count);
         done
+    }
+}
+
+/// The test carries what is sent; entries are compared on a thread of their own.
+#[derive(Debug)]
+struct ComparesAside(Weak<RangeServer>);
+
+impl Followers for ComparesAside {
+    fn wake(&self, _: ServerId) {}
+
+    fn compare(&self, repeated: Vec<Repeated>) {
+        if let Some(server) = self.0.upgrade() {
+            std::thread::spawn(move || server.compare(repeated));
+        }
     }
 }
 
