@@ -7,6 +7,9 @@ use sbp_types::ServerId;
 
 use super::choose::{Candidate, ServerLoad};
 
+/// How many range servers a placement driver notes that does not know which ids were given out: anybody may make up ids.
+const MOST_ON_TRUST: usize = 10_000;
+
 /// The range servers as they are now. Nothing here is durable: after a restart the servers report again.
 ///
 /// A server is up from its first HEARTBEAT until it was silent for too long, or its last connection is gone and dialling it
@@ -61,6 +64,18 @@ impl Registry {
             since: now,
             servers: BTreeMap::new(),
         }
+    }
+
+    /// This placement driver leads from now on: servers of which it has heard nothing have the time to report, and those with
+    /// ids that were never given out are none.
+    pub(crate) fn begin(&mut self, next_id: ServerId, now: Instant) {
+        self.since = now;
+        self.servers.retain(|id, _| *id < next_id);
+    }
+
+    /// Whether a server may be noted of which nobody has said that there is one.
+    pub(crate) fn has_room_for(&self, server: ServerId) -> bool {
+        self.servers.len() < MOST_ON_TRUST || self.servers.contains_key(&server)
     }
 
     /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.
