@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sbp_client::Position;
+use sbp_server::MetadataLocation;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
@@ -23,7 +24,7 @@ pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
 pub(crate) use server::{ClusterAction, Server, ServerAction, Watched};
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
-pub(crate) use tls::{ClientTls, ServerTls, Tls, TlsAction, TlsDev};
+pub(crate) use tls::{ClientTls, MetadataTls, ServerTls, Tls, TlsAction, TlsDev};
 
 pub(crate) use token::{CreateToken, ListTokens, RevokeToken, Token, TokenAction};
 
@@ -59,7 +60,7 @@ Other commands talk to the servers named by --servers or $SBP_SERVERS.";
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run a server until SIGINT or SIGTERM.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Create, list, describe, update, trim, seal and delete streams.
     Stream(Stream),
     /// List ranges: where a stream's records are.
@@ -143,6 +144,8 @@ Examples:
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
                                                        stores the ranges that the placement driver gives it
+  sbp serve --data-dir ./pd1 --role placement-driver --metadata etcd://127.0.0.1:2379/orders --listen 127.0.0.1:12381
+                                                       one of several placement drivers, which share an etcd
   sbp serve --data-dir ./data --tls-cert server.crt --tls-key server.key --tls-client-ca ca.crt
                                                        TLS, for clients with a certificate of that authority
 
@@ -170,7 +173,8 @@ pub(crate) struct Serve {
     /// What the server does.
     #[arg(long, value_enum, default_value_t = Role::Both)]
     pub(crate) role: Role,
-    /// Where a range server finds its placement driver; several addresses are tried in turn.
+    /// Where a range server finds its placement driver; of several placement drivers the addresses of all, or of some: these
+    /// tell of the others.
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -178,6 +182,12 @@ pub(crate) struct Serve {
         required_if_eq("role", "range-server")
     )]
     pub(crate) placement_driver: Vec<String>,
+    /// Where a placement driver has its metadata that is one of several: the members of an etcd, and a name for the cluster,
+    /// the same for all. One of them leads; another takes over when it is gone. Without it the metadata are in --data-dir.
+    #[arg(long, value_name = "etcd://HOST:PORT,HOST:PORT/NAME")]
+    pub(crate) metadata: Option<MetadataLocation>,
+    #[command(flatten)]
+    pub(crate) metadata_tls: MetadataTls,
     /// Address to listen on; port 0 takes any free one.
     #[arg(long, default_value = "127.0.0.1:12378", value_name = "HOST:PORT")]
     pub(crate) listen: String,

@@ -53,7 +53,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> i32 {
 
 fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
     match cli.command {
-        Command::Serve(serve) => command::serve::run(serve, terminal),
+        Command::Serve(serve) => command::serve::run(*serve, terminal),
         Command::Stream(stream) => command::stream::run(stream, terminal),
         Command::Range(range) => command::range::run(range, terminal),
         Command::Cluster(cluster) => command::cluster::run(&cluster, terminal),

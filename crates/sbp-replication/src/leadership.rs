@@ -160,6 +160,12 @@ impl Leadership {
         self.term
     }
 
+    /// The lease of this driver, if it has one: to be ended when the driver does.
+    #[must_use]
+    pub fn lease(&self) -> Option<Lease> {
+        self.held.map(|held| held.lease)
+    }
+
     /// The lease of which a keep-alive is to be sent now.
     pub fn renew(&mut self, now: Duration) -> Option<Lease> {
         self.look_at_clock(now);

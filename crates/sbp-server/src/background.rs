@@ -97,7 +97,7 @@ async fn trim(node: &Node, due: Vec<(StreamId, Offset)>) {
             deadline: std::time::Instant::now() + node.limits.default_timeout,
             request: Request::TrimStreams(due.into_iter().map(Ok).collect()),
         };
-        // False when the server is shutting down.
+        // An error when the server is shutting down.
         let _taken = placement.submit(job);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sbp_etcd::Location as MetadataLocation;
 use sbp_log::Durability;
 use sbp_transport::{ClientTlsFiles, ServerTlsFiles};
 
@@ -22,6 +23,15 @@ pub enum Roles {
         /// `host:port` of the placement driver; several addresses are tried in turn.
         placement_driver: Vec<String>,
     },
+}
+
+/// Where placement drivers that share their metadata have them.
+#[derive(Clone, Debug)]
+pub struct MetadataConfig {
+    /// The members of the etcd, and the name of the cluster in it.
+    pub location: MetadataLocation,
+    /// TLS towards etcd. `None`: it is plain.
+    pub tls: Option<ClientTlsFiles>,
 }
 
 impl Roles {
@@ -123,6 +133,9 @@ impl Default for ClusterTimes {
 pub struct ServerConfig {
     /// The role or roles of the server.
     pub roles: Roles,
+    /// Where the metadata of a placement driver are that shares them with others, one of which leads. `None`: in its
+    /// directory, and there is no other. Only for [`Roles::PlacementDriver`].
+    pub metadata: Option<MetadataConfig>,
     /// Where log and metadata live; created when it does not exist. `None`: a temporary directory, deleted at shutdown.
     pub data_dir: Option<PathBuf>,
     /// `host:port` to listen on. Port 0 lets the system choose one; [`Server::address`](crate::Server::address) tells
@@ -211,6 +224,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             roles: Roles::Both,
+            metadata: None,
             data_dir: None,
             listen: "127.0.0.1:0".to_owned(),
             tls: None,

@@ -113,6 +113,16 @@ pub enum StartError {
         /// The role it belongs to.
         found: &'static str,
     },
+    /// Metadata in an etcd are for placement drivers in processes of their own.
+    #[error(
+        "metadata in etcd ({location}) are for a server that is a placement driver alone, and this one is {role}: give it that role, or leave the metadata in its directory"
+    )]
+    SharedMetadata {
+        /// Where the metadata were to be.
+        location: String,
+        /// The role of the server.
+        role: &'static str,
+    },
     /// A range server without an id could not get one from its placement driver.
     #[error("cannot get an id for this range server: {reason}; start the placement driver, or give its address")]
     PlacementDriver {

@@ -18,6 +18,7 @@ mod data_dir;
 mod disk_space;
 mod disk_watch;
 mod error;
+mod etcd;
 mod failure;
 mod followers;
 mod histogram;
@@ -55,13 +56,14 @@ mod verify;
 pub use backup::{
     BackupError, BackupManifest, ManifestFile, ManifestStream, RestoreOptions, Restored, back_up, restore,
 };
-pub use config::{AccessConfig, ClusterTimes, JwtConfig, KeySource, Roles, ServerConfig};
+pub use config::{AccessConfig, ClusterTimes, JwtConfig, KeySource, MetadataConfig, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
 pub use histogram::Durations;
 pub use http_get::{HttpAnswer, HttpAsker, HttpUrl};
 pub use monitor::Monitor;
 pub use runtime::check_listen_address;
+pub use sbp_etcd::{Location as MetadataLocation, LocationError as MetadataLocationError};
 pub use sbp_log::Durability;
 #[cfg(feature = "testing")]
 pub use sbp_log::ForgetWriters;

@@ -8,6 +8,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::StreamId;
 
 use crate::access::{Access, Audit, Moment};
+use crate::etcd::Campaign;
 use crate::failure::Health;
 use crate::identity::Identity;
 use crate::log_rate_limiter::LogRateLimiter;
@@ -43,7 +44,9 @@ pub(crate) struct Node {
     pub(crate) offer: Offer,
     pub(crate) limits: ConnectionLimits,
     /// `None` in a process that is only a range server.
-    pub(crate) placement: Option<PlacementDriver>,
+    pub(crate) placement: Option<Arc<PlacementDriver>>,
+    /// What has that lead, or not, where there are several placement drivers.
+    pub(crate) campaign: Option<Campaign>,
     /// `None` in a process that is only a placement driver.
     pub(crate) ranges: Option<Arc<RangeServer>>,
     /// The link to the placement driver, in a process that is only a range server.
@@ -81,13 +84,24 @@ impl Node {
         Moment::from_millis(self.clock.now().0)
     }
 
-    /// The placement driver in this process.
+    /// The placement driver in this process, which may answer about streams and ranges.
+    ///
+    /// # Errors
+    ///
+    /// This process is only a range server and does not serve the operation; or another placement driver leads.
+    pub(crate) fn placement(&self) -> Result<&PlacementDriver, Refusal> {
+        let placement = self.any_placement()?;
+        placement.check_leads()?;
+        Ok(placement)
+    }
+
+    /// The placement driver in this process, whether it leads or not.
     ///
     /// # Errors
     ///
     /// This process is only a range server and does not serve the operation.
-    pub(crate) fn placement(&self) -> Result<&PlacementDriver, Refusal> {
-        self.placement.as_ref().ok_or_else(|| {
+    pub(crate) fn any_placement(&self) -> Result<&PlacementDriver, Refusal> {
+        self.placement.as_deref().ok_or_else(|| {
             let message = "this is a range server; ask its placement driver";
             Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message)
         })

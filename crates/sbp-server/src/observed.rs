@@ -101,10 +101,10 @@ impl Figures for Observed {
             problems.push(Problem { kind: "damage", text });
         }
         if let Some(role) = &self.node.range_role
-            && !role.channel.is_connected()
+            && !role.drivers.is_connected()
         {
             let why = role
-                .channel
+                .drivers
                 .last_failure()
                 .unwrap_or_else(|| "not connected yet".to_owned());
             let text = format!(
@@ -191,7 +191,7 @@ impl Observed {
 
     fn gauges(&self) -> Gauges {
         let activity = self.owner.activity();
-        let placement = self.node.placement.as_ref();
+        let placement = self.node.placement.as_deref();
         let streams = placement.map(|driver| count(driver.read(PlacementState::stream_count)));
         let KnownSpace { space, age } = self.space.now();
         Gauges {
@@ -212,7 +212,7 @@ impl Observed {
             disk_nearly_full: self.owner.log.disk_is_nearly_full(),
             failed: self.node.health.failure().is_some(),
             resident_bytes: resident_bytes(),
-            placement_driver_connected: self.node.range_role.as_ref().map(|role| role.channel.is_connected()),
+            placement_driver_connected: self.node.range_role.as_ref().map(|role| role.drivers.is_connected()),
         }
     }
 
@@ -262,10 +262,10 @@ impl Observed {
                 .node
                 .range_role
                 .as_ref()
-                .filter(|role| !role.channel.is_connected());
+                .filter(|role| !role.drivers.is_connected());
             return Cluster {
                 servers: this.into_iter().collect(),
-                placement_driver_failure: role.and_then(|role| role.channel.last_failure()),
+                placement_driver_failure: role.and_then(|role| role.drivers.last_failure()),
             };
         };
         let known: Vec<_> = driver.read(|state| state.servers().cloned().collect());

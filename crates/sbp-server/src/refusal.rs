@@ -85,6 +85,12 @@ impl Refusal {
         Self::new(ErrorCode::RANGE_NOT_FOUND, format!("range {key} is not here"))
     }
 
+    /// The placement driver has ceased to lead its cluster, and has not begun what was asked.
+    pub(crate) fn not_leader_any_more() -> Self {
+        let message = "this placement driver has just ceased to lead its cluster, and did not begin the request";
+        Self::new(ErrorCode::PD_NOT_LEADER, message)
+    }
+
     /// This server does not begin anything any more.
     pub(crate) fn shutting_down() -> Self {
         Self::new(ErrorCode::SHUTTING_DOWN, "the server is shutting down")

@@ -229,10 +229,14 @@ impl ServerRuntime {
             tracing::warn!(open = connections.count(), "connections did not end in time");
         }
         if let Some(role) = &node.range_role {
-            role.channel.close();
+            role.drivers.close();
         }
         reception.shutdown_timeout(CLOSING_TIME);
         runtime.shutdown_timeout(CLOSING_TIME);
+        // Before the placement driver, which it has rest in its own way.
+        if let Some(campaign) = &node.campaign {
+            campaign.stop();
+        }
         if let Some(placement) = &node.placement {
             placement.stop();
         }
@@ -408,6 +412,7 @@ fn open_node(
     let OpenedRoles {
         server_id,
         placement,
+        campaign,
         ranges,
         range_role,
         owner,
@@ -436,6 +441,7 @@ fn open_node(
         offer,
         limits,
         placement,
+        campaign,
         ranges,
         range_role,
         readers,
@@ -623,11 +629,18 @@ fn check_advertised(config: &ServerConfig, local: SocketAddr) -> Result<(), Star
             reason: format!("it cannot be advertised: {fault}"),
         });
     }
-    let is_range_server = matches!(config.roles, Roles::RangeServer { .. });
-    if is_range_server && config.advertise.is_none() && local.ip().is_unspecified() {
+    let is_dialled_by_others = match config.roles {
+        Roles::RangeServer { .. } => Some("a range server"),
+        Roles::PlacementDriver if config.metadata.is_some() => Some("one of several placement drivers"),
+        _ => None,
+    };
+    if let Some(who) = is_dialled_by_others
+        && config.advertise.is_none()
+        && local.ip().is_unspecified()
+    {
         return Err(StartError::BadAddress {
             address: local.to_string(),
-            reason: "a range server that listens on every address has to advertise one".to_owned(),
+            reason: format!("{who} that listens on every address has to advertise one"),
         });
     }
     Ok(())

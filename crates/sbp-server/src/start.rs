@@ -10,13 +10,14 @@ use sbp_transport::{ClientTls, Descriptors};
 use sbp_types::ServerId;
 use tokio::runtime::{Handle, Runtime};
 
-use crate::config::{Roles, ServerConfig};
+use crate::config::{MetadataConfig, Roles, ServerConfig};
 use crate::error::StartError;
+use crate::etcd::{Campaign, CampaignParts, Membership};
 use crate::followers::{Dialling, FollowerLinks};
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::PlacementDriver;
 use crate::range::RangeServer;
-use crate::roles::{AskPlacementDriver, RangeRole, RangeStore, RemoteServers, allocate_id, greeting};
+use crate::roles::{AskPlacementDriver, Drivers, RangeRole, RangeStore, RemoteServers, allocate_id, greeting};
 use crate::storage::{self, RangeStorage, Storage, StorageParts};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,7 +27,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) struct OpenedRoles {
     /// Its id as a range server; `None` for a process that is only a placement driver.
     pub(crate) server_id: Option<ServerId>,
-    pub(crate) placement: Option<PlacementDriver>,
+    pub(crate) placement: Option<Arc<PlacementDriver>>,
+    /// What has the placement driver lead, or not, where there are several.
+    pub(crate) campaign: Option<Campaign>,
     pub(crate) ranges: Option<Arc<RangeServer>>,
     pub(crate) range_role: Option<Arc<RangeRole>>,
     /// The range server with the log, which owns the directory even where no ranges are served.
@@ -65,12 +68,11 @@ impl StartContext<'_> {
         ))
     }
 
-    /// A channel to the placement driver, with this server's identity if it has one.
-    fn channel(&self, placement_driver: &[String], me: Option<RangeServerName>) -> PeerChannel {
+    /// A channel to a placement driver, with this server's identity if it has one.
+    fn channel(&self, placement_driver: &str, me: Option<RangeServerName>) -> PeerChannel {
         let config = PeerConfig {
-            addresses: placement_driver.to_vec(),
-            // Without an id the channel only asks for one, so it need not stay connected.
-            stays: me.is_some(),
+            addresses: vec![placement_driver.to_owned()],
+            stays: true,
             hello: greeting(ClientRole::RANGE_SERVER, me),
             heartbeat_interval: self.config.cluster.heartbeat_interval,
             connect_timeout: CONNECT_TIMEOUT,
@@ -84,6 +86,14 @@ impl StartContext<'_> {
 impl OpenedRoles {
     /// Opens a directory in the configured role.
     pub(crate) fn open(context: &StartContext<'_>, parts: &StorageParts, log: LogConfig) -> Result<Self, StartError> {
+        if let (Some(metadata), role) = (&context.config.metadata, &context.config.roles)
+            && *role != Roles::PlacementDriver
+        {
+            return Err(StartError::SharedMetadata {
+                location: metadata.location.to_string(),
+                role: role.name(),
+            });
+        }
         match &context.config.roles {
             Roles::Both => {
                 let others = context.remote_servers();
@@ -96,17 +106,22 @@ impl OpenedRoles {
                 ranges.set_max_pending(context.config.max_pending_bytes);
                 Ok(Self {
                     server_id: Some(server_id),
-                    placement: Some(placement),
+                    placement: Some(Arc::new(placement)),
+                    campaign: None,
                     ranges: Some(Arc::clone(&ranges)),
                     range_role: None,
                     owner: ranges,
                 })
             }
             Roles::PlacementDriver => {
+                if let Some(metadata) = &context.config.metadata {
+                    return Self::open_one_of_several(context, parts, log, metadata);
+                }
                 let (placement, owner) = storage::open_placement_driver(parts, log, context.remote_servers())?;
                 Ok(Self {
                     server_id: None,
-                    placement: Some(placement),
+                    placement: Some(Arc::new(placement)),
+                    campaign: None,
                     ranges: None,
                     range_role: None,
                     owner,
@@ -114,6 +129,44 @@ impl OpenedRoles {
             }
             Roles::RangeServer { placement_driver } => Self::open_range_server(context, parts, log, placement_driver),
         }
+    }
+
+    /// Opens the directory of a placement driver that shares its metadata with others, and begins to look who leads.
+    fn open_one_of_several(
+        context: &StartContext<'_>,
+        parts: &StorageParts,
+        log: LogConfig,
+        metadata: &MetadataConfig,
+    ) -> Result<Self, StartError> {
+        let owner = storage::open_without_metadata(parts, log)?;
+        let client = sbp_etcd::Client::new(sbp_etcd::ClientConfig {
+            members: metadata.location.members.clone(),
+            tls: metadata.tls.clone(),
+            call_timeout: sbp_etcd::ClientConfig::CALL_TIMEOUT,
+            sockets: Arc::clone(context.descriptors),
+        })?;
+        let membership = Arc::new(Membership::new(context.advertise, metadata.location.to_string()));
+        let placement = Arc::new(PlacementDriver::elected(
+            context.remote_servers(),
+            Arc::clone(&parts.clock),
+            Arc::clone(&parts.health),
+            parts.times,
+            Arc::clone(&membership) as _,
+        ));
+        let campaign = Campaign::start(CampaignParts {
+            client: Arc::new(client),
+            cluster: metadata.location.name.clone(),
+            membership,
+            driver: Arc::clone(&placement),
+        });
+        Ok(Self {
+            server_id: None,
+            placement: Some(placement),
+            campaign: Some(campaign.map_err(StartError::io("start a thread that keeps the lease"))?),
+            ranges: None,
+            range_role: None,
+            owner,
+        })
     }
 
     fn open_range_server(
@@ -133,8 +186,8 @@ impl OpenedRoles {
         let server_id = match server_id {
             Some(id) => id,
             None => {
-                let channel = context.channel(placement_driver, None);
-                let asked = allocate_id(&channel, context.advertise, context.config.default_timeout);
+                let drivers = Drivers::new(placement_driver, |address| context.channel(address, None));
+                let asked = allocate_id(&drivers, context.advertise, context.config.default_timeout);
                 let id = context
                     .runtime
                     .block_on(asked)
@@ -169,7 +222,7 @@ impl OpenedRoles {
         let role = Arc::new(RangeRole {
             server_id,
             _followers: followers,
-            channel: context.channel(placement_driver, Some(me)),
+            drivers: Drivers::new(placement_driver, |address| context.channel(address, Some(me.clone()))),
             range_store,
             ranges: Arc::downgrade(&ranges),
             runtime,
@@ -180,6 +233,7 @@ impl OpenedRoles {
         Ok(Self {
             server_id: Some(server_id),
             placement: None,
+            campaign: None,
             ranges: Some(Arc::clone(&ranges)),
             range_role: Some(role),
             owner: ranges,

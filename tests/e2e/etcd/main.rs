@@ -1,8 +1,10 @@
-//! What `sbp-etcd` makes of a real etcd, whose members are killed and stopped.
+//! What `sbp-etcd`, and placement drivers that share their metadata in it, make of a real etcd, whose members are killed and
+//! stopped.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
 mod calls;
+mod drivers;
 mod members;
 
 use std::time::{Duration, Instant};
@@ -12,6 +14,14 @@ use sbp_e2e::etcd::Etcd;
 use sbp_e2e::wait::PATIENCE;
 use sbp_etcd::{Client, ClientConfig, Committed, Compare, EtcdError, Transaction, Write};
 use sbp_transport::Descriptors;
+
+mod child {
+    #[test]
+    #[ignore = "the server process that tests start"]
+    fn serve_until_killed() {
+        sbp_e2e::process::serve_until_killed();
+    }
+}
 
 /// A client of these members, in this order.
 fn client_of(members: Vec<String>) -> Client {

@@ -207,6 +207,7 @@ impl Scene {
             listen: "127.0.0.1:0".to_owned(),
             advertise,
             roles,
+            metadata: None,
             forget: trial.forget,
             // Small, so that a trial fills many and trims delete them.
             segment_bytes: Some(1 << 20),

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
-use sbp_server::{ClusterTimes, ForgetWriters, Roles, Server, ServerConfig};
+use sbp_server::{ClusterTimes, ForgetWriters, MetadataConfig, Roles, Server, ServerConfig};
 
 use crate::wait::LIMIT;
 
@@ -160,6 +160,7 @@ const LISTEN: &str = "SBP_CHILD_LISTEN";
 const ADVERTISE: &str = "SBP_CHILD_ADVERTISE";
 const ROLE: &str = "SBP_CHILD_ROLE";
 const DRIVER: &str = "SBP_CHILD_DRIVER";
+const METADATA: &str = "SBP_CHILD_METADATA";
 const FORGET: &str = "SBP_CHILD_FORGET";
 const SEGMENT_BYTES: &str = "SBP_CHILD_SEGMENT_BYTES";
 const RENEW_AFTER: &str = "SBP_CHILD_RENEW_AFTER_MS";
@@ -177,6 +178,8 @@ pub struct Setup {
     pub advertise: Option<String>,
     /// What it is.
     pub roles: Roles,
+    /// Where its metadata are, if not in its directory.
+    pub metadata: Option<String>,
     /// Which promise it breaks.
     pub forget: ForgetWriters,
     /// How large a segment of its log is.
@@ -193,6 +196,7 @@ impl Setup {
             listen: "127.0.0.1:0".to_owned(),
             advertise: None,
             roles: Roles::Both,
+            metadata: None,
             forget: ForgetWriters::Never,
             segment_bytes: None,
             cluster: ClusterTimes::default(),
@@ -214,6 +218,7 @@ impl Setup {
                 .env(ADVERTISE, self.advertise.as_deref().unwrap_or_default())
                 .env(ROLE, role)
                 .env(DRIVER, driver)
+                .env(METADATA, self.metadata.as_deref().unwrap_or_default())
                 .env(FORGET, format!("{:?}", self.forget))
                 .env(SEGMENT_BYTES, segment_bytes.unwrap_or_default())
                 .env(RENEW_AFTER, self.cluster.renew_after.as_millis().to_string())
@@ -253,7 +258,7 @@ pub fn serve_until_killed() {
     let roles = match told(ROLE).as_deref() {
         Some("placement-driver") => Roles::PlacementDriver,
         Some("range-server") => Roles::RangeServer {
-            placement_driver: told(DRIVER).into_iter().collect(),
+            placement_driver: told(DRIVER).unwrap_or_default().split(',').map(str::to_owned).collect(),
         },
         _ => Roles::Both,
     };
@@ -266,6 +271,10 @@ pub fn serve_until_killed() {
             replace_after: time(REPLACE_AFTER),
             ..ClusterTimes::default()
         },
+        metadata: told(METADATA).map(|location| MetadataConfig {
+            location: location.parse().unwrap(),
+            tls: None,
+        }),
         data_dir: Some(dir.into()),
         listen: told(LISTEN).unwrap(),
         advertise: told(ADVERTISE),

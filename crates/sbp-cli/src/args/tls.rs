@@ -85,6 +85,34 @@ impl ServerTls {
     }
 }
 
+/// TLS towards etcd.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MetadataTls {
+    /// Authorities that may have issued etcd's certificates, a file in PEM format. Any of these three settings asks for TLS
+    /// with etcd; without this one those authorities count that this machine trusts.
+    #[arg(long, value_name = "FILE", requires = "metadata")]
+    metadata_tls_ca: Option<PathBuf>,
+    /// Certificate to show to etcd, a file in PEM format.
+    #[arg(long, value_name = "FILE", requires_all = ["metadata", "metadata_tls_key"])]
+    metadata_tls_cert: Option<PathBuf>,
+    /// Private key of that certificate, not encrypted.
+    #[arg(long, value_name = "FILE", requires_all = ["metadata", "metadata_tls_cert"])]
+    metadata_tls_key: Option<PathBuf>,
+}
+
+impl MetadataTls {
+    /// What was given, if anything was.
+    pub(crate) fn files(self) -> Option<ClientTlsFiles> {
+        let files = ClientTlsFiles {
+            ca: self.metadata_tls_ca,
+            cert: self.metadata_tls_cert,
+            key: self.metadata_tls_key,
+            server_name: None,
+        };
+        (files != ClientTlsFiles::default()).then_some(files)
+    }
+}
+
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -5,7 +5,9 @@ use std::thread;
 
 use sbp_client::{ConfigError, Scheme, ServerAddress};
 use sbp_http::{HttpConfig, ObservedServer};
-use sbp_server::{AccessConfig, ClientTlsFiles, ClusterTimes, JwtConfig, KeySource, Roles, ServerConfig};
+use sbp_server::{
+    AccessConfig, ClientTlsFiles, ClusterTimes, JwtConfig, KeySource, MetadataConfig, Roles, ServerConfig,
+};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -90,7 +92,17 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         issuer: serve.jwt_issuer.unwrap_or_default(),
         audience: serve.jwt_audience.unwrap_or_default(),
     });
+    if serve.metadata.is_some() && serve.role != Role::PlacementDriver {
+        return Err(CliError::Usage(
+            "--metadata is for --role placement-driver: with the other roles the metadata are in --data-dir".to_owned(),
+        ));
+    }
+    let metadata_tls = serve.metadata_tls.files();
     let config = ServerConfig {
+        metadata: serve.metadata.map(|location| MetadataConfig {
+            location,
+            tls: metadata_tls,
+        }),
         roles: roles(serve.role, &serve.placement_driver, peer_tls.is_some())?,
         tls: serve.tls.files(),
         plain_listen: serve.tls.plain_listen,

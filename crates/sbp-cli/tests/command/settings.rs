@@ -146,3 +146,39 @@ fn a_server_runs_with_a_file_alone() {
     text(&run(&server, &["stream", "create", "orders"], ""));
     assert!(data.is_dir());
 }
+
+#[test]
+fn where_metadata_are_is_read_and_goes_with_one_role() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = "data-dir = \"d\"\nrole = \"placement-driver\"\nmetadata = \"etcd://e1:2379,e2/orders\"\n";
+    let told = text(&printed(dir.path(), file, &[], &[]));
+    assert!(
+        line(&told, "metadata").starts_with("metadata = \"etcd://e1:2379,e2/orders\"  # "),
+        "{told}"
+    );
+    let variables = [("SBP_METADATA", "etcd://e3/x"), ("SBP_METADATA_TLS_CA", "ca.crt")];
+    let told = text(&printed(dir.path(), file, &[], &variables));
+    assert_eq!(line(&told, "metadata"), "metadata = \"etcd://e3/x\"  # $SBP_METADATA");
+    assert_eq!(
+        line(&told, "metadata-tls-ca"),
+        "metadata-tls-ca = \"ca.crt\"  # $SBP_METADATA_TLS_CA"
+    );
+
+    let data = dir.path().join("data");
+    let serve = |arguments: &[&str]| {
+        let output = sbp(&["serve", "--data-dir"])
+            .arg(&data)
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let said = serve(&["--metadata", "etcd://e1:2379/orders"]);
+    assert!(said.contains("--metadata is for --role placement-driver"), "{said}");
+    let said = serve(&["--role", "placement-driver", "--metadata", "e1:2379"]);
+    assert!(said.contains("write etcd://HOST:PORT,HOST:PORT/NAME"), "{said}");
+    let said = serve(&["--role", "placement-driver", "--metadata-tls-ca", "ca.crt"]);
+    assert!(said.contains("--metadata"), "{said}");
+    assert!(!data.exists(), "nothing was begun");
+}

@@ -8,6 +8,7 @@ use sbp_messages::{
 };
 use sbp_types::ServerId;
 
+use crate::address::ServerAddress;
 use crate::client::Client;
 use crate::error::ClientError;
 
@@ -30,12 +31,30 @@ impl Client {
         }
     }
 
-    /// Who the placement driver's members are, and which of them leads.
+    /// Who the placement driver's members are, and which of them leads. Who does not lead knows nothing of range servers: then
+    /// the leader is asked.
     ///
     /// # Errors
     ///
     /// When the call failed.
     pub async fn describe_cluster(&self, timeout: Option<Duration>) -> Result<PlacementDriverCluster, ClientError> {
+        let cluster = self.describe_as_known(timeout).await?;
+        let leader = cluster.leader().filter(|_| cluster.range_servers.is_none());
+        let Some(leader) = leader.and_then(|leader| ServerAddress::of_peer(&leader.advertise_addr)) else {
+            return Ok(cluster);
+        };
+        self.pool().follow(leader);
+        match self.describe_as_known(timeout).await {
+            Ok(known) => Ok(known),
+            Err(_) => {
+                self.pool().forget_leader();
+                Ok(cluster)
+            }
+        }
+    }
+
+    /// The cluster as the one that is asked knows it.
+    async fn describe_as_known(&self, timeout: Option<Duration>) -> Result<PlacementDriverCluster, ClientError> {
         let request = |timeout_ms| DescribePlacementDriverClusterRequest {
             range_server: None,
             timeout_ms,

@@ -65,6 +65,10 @@ fn note_presence(
     replicates: bool,
 ) -> Option<ServerId> {
     let id = server.server_id;
+    if placement.takes_on_trust(id) {
+        placement.heard(id, connection, replicates);
+        return Some(id);
+    }
     if !was_given(placement, id) || node.identity.server_id == Some(id) {
         tracing::warn!(server = %id, connection, "a range server claims an id that it cannot have");
         return None;
@@ -81,7 +85,7 @@ fn note_presence(
         };
         // Submitted before `heard`, so that orders given on this HEARTBEAT go to the new address. If it fails, the next
         // HEARTBEAT repeats it.
-        placement.submit(MetadataJob {
+        let _ended = placement.submit(MetadataJob {
             done: Box::new(|_| {}),
             deadline: Instant::now() + node.limits.default_timeout,
             request: Request::RegisterServer(record),
@@ -98,13 +102,13 @@ fn was_given(placement: &PlacementDriver, id: ServerId) -> bool {
 
 /// Answers REPORT_METRICS.
 pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMetricsRequest) -> Result<(), Refusal> {
-    let placement = turn.node.placement()?;
+    let placement = turn.node.any_placement()?;
     let status = match &request.range_server {
         Some(_) if request.wanted != ServerState::UNSPECIFIED => {
             let message = "this version of the server does not move ranges away from a range server";
             Status::error(ErrorCode::UNSUPPORTED_OPERATION, message)
         }
-        Some(server) if was_given(placement, server.server_id) => {
+        Some(server) if placement.takes_on_trust(server.server_id) || was_given(placement, server.server_id) => {
             placement.report(server.server_id, ServerLoad::from(&request));
             Status::success()
         }
@@ -119,22 +123,28 @@ pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMe
     Ok(())
 }
 
-/// Answers DESCRIBE_PD_CLUSTER: this placement driver is the only one of its cluster.
+/// Answers DESCRIBE_PD_CLUSTER. Who leads tells of range servers too; who does not, only who leads and who else lives.
 pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Refusal> {
-    let placement = turn.node.placement()?;
-    let range_servers = placement.range_server_statuses(turn.node.identity.range_server());
-    let myself = PlacementDriverNode {
-        name: "placement-driver".to_owned(),
-        advertise_addr: turn.node.identity.advertise.clone(),
-        is_leader: true,
+    let placement = turn.node.any_placement()?;
+    let range_servers = || placement.range_server_statuses(turn.node.identity.range_server());
+    let cluster = match placement.election() {
+        None => PlacementDriverCluster {
+            nodes: vec![PlacementDriverNode {
+                name: "placement-driver".to_owned(),
+                advertise_addr: turn.node.identity.advertise.clone(),
+                is_leader: true,
+            }],
+            range_servers: Some(range_servers()),
+            ..PlacementDriverCluster::default()
+        },
+        Some(election) => PlacementDriverCluster {
+            range_servers: placement.check_leads().is_ok().then(range_servers),
+            ..election.cluster()
+        },
     };
     let response = DescribePlacementDriverClusterResponse {
         status: Status::success(),
-        cluster: Some(PlacementDriverCluster {
-            nodes: vec![myself],
-            range_servers: Some(range_servers),
-            ..PlacementDriverCluster::default()
-        }),
+        cluster: Some(cluster),
     };
     turn.finish(call, &response);
     Ok(())

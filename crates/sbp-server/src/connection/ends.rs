@@ -29,7 +29,7 @@ impl Ends {
         call: CallId,
         ranges: impl Iterator<Item = &'a RangeRecord>,
     ) -> Result<Self, Refusal> {
-        let placement = turn.node.placement()?;
+        let placement = turn.node.any_placement()?;
         let mut ends = Self::default();
         // A range server that asks may itself not serve before it is answered: asking it back would deadlock.
         if turn.asker == ClientRole::RANGE_SERVER {

@@ -316,7 +316,7 @@ impl Application for Connection {
     fn handle_closed(&mut self, reason: &CloseReason) {
         tracing::debug!(connection = self.handle.id, %reason, "connection closed");
         self.work.fetches.handle_closed(&self.node, &self.requester);
-        if let (Some(server), Ok(placement)) = (self.present, self.node.placement()) {
+        if let (Some(server), Some(placement)) = (self.present, &self.node.placement) {
             placement.closed(server, self.handle.id);
         }
     }

@@ -57,9 +57,7 @@ impl MetadataCalls {
             deadline: turn.now + requested_timeout(timeout_ms).unwrap_or(turn.node.limits.default_timeout),
             request,
         };
-        if !placement.submit(job) {
-            return Err(Refusal::shutting_down().into());
-        }
+        placement.submit(job)?;
         self.changes.insert(call, (frame.opcode, turn.now, answer));
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use sbp_messages::Stream;
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
-use crate::placement::{RangeRecord, SchemaRecord, Settings, StreamRecord};
+use crate::placement::{RangeRecord, SchemaRecord, ServerRecord, Settings, StreamRecord};
 use crate::range::{CopyRecord, HeldRange, ReplicaSet};
 
 /// The version of range records, of held ranges that are on one server alone, and of stream records before identities.
@@ -238,6 +238,23 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
         set,
         copy,
     })
+}
+
+/// The value of a range server's record, where it has one of its own; its id is the key.
+pub(crate) fn encode_server(server: &ServerRecord) -> Vec<u8> {
+    let mut out = Writer::new(FIRST);
+    out.bytes(server.address.as_bytes());
+    out.0
+}
+
+/// Reads what [`encode_server`] wrote.
+pub(crate) fn decode_server(id: ServerId, bytes: &[u8]) -> Option<ServerRecord> {
+    let (version, mut from) = Reader::versioned(bytes)?;
+    let address = match version {
+        FIRST => from.text()?,
+        _ => return None,
+    };
+    from.end(ServerRecord { id, address })
 }
 
 struct Writer(Vec<u8>);

@@ -1,6 +1,6 @@
 //! Durable metadata: the records of the placement driver, and the ranges that the range server holds.
 
-mod codec;
+pub(crate) mod codec;
 mod copy;
 mod redb_store;
 #[cfg(test)]

@@ -130,14 +130,15 @@ impl PeerChannel {
         }
     }
 
-    /// Tells of each connection on which the peer has answered: the number grows with every one. One that was there
-    /// before is told too, so that nobody who asks a little late waits for the next.
+    /// Tells of each further connection on which the peer answers: the number grows with every one. Whether there is one now
+    /// says [`standing`](Self::standing).
     pub(crate) fn connections(&self) -> watch::Receiver<u64> {
-        let mut connections = self.shared.greeted.subscribe();
-        if *connections.borrow() > 0 {
-            connections.mark_changed();
-        }
-        connections
+        self.shared.greeted.subscribe()
+    }
+
+    /// For how long nothing was heard of the peer.
+    pub(crate) fn silence(&self) -> Duration {
+        self.shared.silence()
     }
 
     /// Whether there is a connection on which the peer answers.

@@ -206,6 +206,7 @@ impl PeerConnection {
     }
 
     fn handle_response(&mut self, session: &mut Session, user: u64, frame: Frame, end: bool) {
+        self.channel.note_heard();
         match self.calls.get_mut(&user) {
             None => return,
             Some(InFlight::Greeting) => {

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use sbp_locks::Mutex;
 use sbp_messages::HeartbeatRequest;
 use sbp_session::CloseReason;
 use sbp_transport::{
@@ -61,6 +62,8 @@ pub(super) struct Shared {
     pub(super) greeted: watch::Sender<u64>,
     /// The number of the connection on which the peer answers now; 0 when there is none.
     standing: AtomicU64,
+    /// When the peer answered last, and for whom it has not yet, when this was made.
+    heard: Mutex<Instant>,
     /// Whether it has been logged that the token is not sent in clear.
     pub(super) has_kept_secret: AtomicBool,
 }
@@ -117,6 +120,7 @@ impl Shared {
             channel,
             greeted: watch::Sender::new(0),
             standing: AtomicU64::new(0),
+            heard: Mutex::new(Instant::now()),
             has_kept_secret: AtomicBool::new(false),
         });
         shared.channel.ensure_connecting(&shared, &mut shared.channel.lock());
@@ -157,6 +161,16 @@ impl Shared {
             self.note_failure(reason.to_string());
             tracing::warn!(peer = self.channel.name(), %reason, "lost the connection to a server; dialling it again");
         }
+    }
+
+    /// The peer has answered something.
+    pub(super) fn note_heard(&self) {
+        *self.heard.lock() = Instant::now();
+    }
+
+    /// For how long it has not.
+    pub(super) fn silence(&self) -> Duration {
+        self.heard.lock().elapsed()
     }
 
     /// The number of the connection on which the peer answers now; 0 when there is none.

@@ -9,24 +9,45 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use sbp_locks::{Mutex, RwLock};
-use sbp_messages::{RangeServer as RangeServerName, RangeServerStatus, ServerState};
+use sbp_log::Clock;
+use sbp_messages::{ErrorCode, RangeServer as RangeServerName, RangeServerStatus, ServerState};
+use sbp_replication::Term;
 use sbp_types::ServerId;
 
 use super::choose::ServerLoad;
+use super::election::Election;
 use super::range_servers::{RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::MetadataJob;
 use super::state::PlacementState;
+use super::store::PlacementStore;
 use super::worker::{DriverParts, Event, Worker};
+use crate::config::ClusterTimes;
+use crate::failure::Health;
 use crate::refusal::Refusal;
 
-/// The placement driver. Any thread may read its state; one thread changes it.
+/// The placement driver. Any thread may read its state; one thread changes it, while this placement driver leads.
 pub(crate) struct PlacementDriver {
-    state: Arc<RwLock<PlacementState>>,
     registry: Arc<Mutex<Registry>>,
     range_servers: Arc<dyn RangeServers>,
-    events: Mutex<Option<mpsc::Sender<Event>>>,
+    always_up: Option<ServerId>,
+    clock: Arc<dyn Clock>,
+    health: Arc<Health>,
+    times: ClusterTimes,
+    /// Who leads; `None`: there is no other placement driver.
+    election: Option<Arc<dyn Election>>,
+    office: RwLock<Office>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a placement driver has while it leads.
+#[derive(Default)]
+struct Office {
+    /// The term that this belongs to; nothing of it counts in another one.
+    term: Term,
+    state: Arc<RwLock<PlacementState>>,
+    /// The way to the thread that changes the state; `None`: there is none.
+    events: Option<mpsc::Sender<Event>>,
 }
 
 impl fmt::Debug for PlacementDriver {
@@ -36,37 +57,139 @@ impl fmt::Debug for PlacementDriver {
 }
 
 impl PlacementDriver {
-    /// Starts the thread. Operations on one stream are done in the order in which they are [submitted](Self::submit).
+    /// The only placement driver of its cluster: it leads for as long as it runs. Starts the thread. Operations on one stream
+    /// are done in the order in which they are [submitted](Self::submit).
     pub(crate) fn start(parts: DriverParts) -> io::Result<Self> {
-        for server in parts.state.servers() {
-            parts.range_servers.locate(server.id, &server.address);
+        let DriverParts {
+            state,
+            store,
+            range_servers,
+            always_up,
+            clock,
+            health,
+            times,
+        } = parts;
+        let driver = Self::new(range_servers, always_up, clock, health, times, None);
+        driver.lead(Term::default(), state, store)?;
+        Ok(driver)
+    }
+
+    /// One of several placement drivers, which does not lead yet.
+    pub(crate) fn elected(
+        range_servers: Arc<dyn RangeServers>,
+        clock: Arc<dyn Clock>,
+        health: Arc<Health>,
+        times: ClusterTimes,
+        election: Arc<dyn Election>,
+    ) -> Self {
+        Self::new(range_servers, None, clock, health, times, Some(election))
+    }
+
+    fn new(
+        range_servers: Arc<dyn RangeServers>,
+        always_up: Option<ServerId>,
+        clock: Arc<dyn Clock>,
+        health: Arc<Health>,
+        times: ClusterTimes,
+        election: Option<Arc<dyn Election>>,
+    ) -> Self {
+        let registry = Registry::new(always_up, times.silence, Instant::now());
+        Self {
+            registry: Arc::new(Mutex::new(registry)),
+            range_servers,
+            always_up,
+            clock,
+            health,
+            times,
+            election,
+            office: RwLock::default(),
+            thread: Mutex::default(),
         }
-        let state = Arc::new(RwLock::new(parts.state.clone()));
-        let registry = Registry::new(parts.always_up, parts.times.silence, Instant::now());
-        let registry = Arc::new(Mutex::new(registry));
+    }
+
+    /// Leads from now on, beginning with what the store has. The thread of an earlier term has to have [ended](Self::rest).
+    pub(crate) fn lead(&self, term: Term, state: PlacementState, store: Box<dyn PlacementStore>) -> io::Result<()> {
+        for server in state.servers() {
+            self.range_servers.locate(server.id, &server.address);
+        }
+        self.registry.lock().begin(state.next_server_id(), Instant::now());
+        let published = Arc::new(RwLock::new(state.clone()));
         let (sender, inbox) = mpsc::channel();
-        let range_servers = Arc::clone(&parts.range_servers);
-        let worker = Worker::new(parts, Arc::clone(&state), Arc::clone(&registry), sender.clone());
+        let parts = DriverParts {
+            state,
+            store,
+            range_servers: Arc::clone(&self.range_servers),
+            always_up: self.always_up,
+            clock: Arc::clone(&self.clock),
+            health: Arc::clone(&self.health),
+            times: self.times,
+        };
+        let registry = Arc::clone(&self.registry);
+        let worker = Worker::new(parts, Arc::clone(&published), registry, sender.clone());
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
             .spawn(move || worker.run(&inbox))?;
-        Ok(Self {
-            state,
-            registry,
-            range_servers,
-            events: Mutex::new(Some(sender)),
-            thread: Mutex::new(Some(thread)),
-        })
+        *self.thread.lock() = Some(thread);
+        *self.office.write() = Office {
+            term,
+            state: published,
+            events: Some(sender),
+        };
+        Ok(())
+    }
+
+    /// Leads no more: what is under way is given up, and its thread has ended when this returns.
+    pub(crate) fn rest(&self) {
+        self.end(Event::Deposed);
+        // What it knew may be outdated.
+        *self.office.write() = Office::default();
+    }
+
+    /// Who leads, where there are several placement drivers.
+    pub(crate) fn election(&self) -> Option<&Arc<dyn Election>> {
+        self.election.as_ref()
+    }
+
+    /// Whether this placement driver leads, and so may answer about streams and ranges.
+    ///
+    /// # Errors
+    ///
+    /// Another one leads, or nobody does, or it is not known.
+    pub(crate) fn check_leads(&self) -> Result<(), Refusal> {
+        let Some(election) = &self.election else { return Ok(()) };
+        let term = election.term()?;
+        let office = self.office.read();
+        if office.events.is_some() && office.term == term {
+            return Ok(());
+        }
+        let message = "this placement driver has just begun to lead its cluster, and reads the metadata: try again";
+        Err(Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message))
+    }
+
+    /// Whether a range server with an id of which this placement driver does not know that it was given out may be noted:
+    /// one that does not lead knows of none, and has to know who is up when it does.
+    pub(crate) fn takes_on_trust(&self, server: ServerId) -> bool {
+        self.check_leads().is_err() && server.0 >= 1 && self.registry.lock().has_room_for(server)
     }
 
     /// Gives `look` the durable metadata, under a lock that must be held for moments only.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&PlacementState) -> R) -> R {
-        look(&self.state.read())
+        let state = Arc::clone(&self.office.read().state);
+        let state = state.read();
+        look(&state)
     }
 
-    /// Queues a request. Returns false, and does nothing, when the server is shutting down.
-    pub(crate) fn submit(&self, job: MetadataJob) -> bool {
-        self.send(Event::Job(job))
+    /// Queues a request.
+    ///
+    /// # Errors
+    ///
+    /// The server is shutting down, or does not lead any more; nothing was done.
+    pub(crate) fn submit(&self, job: MetadataJob) -> Result<(), Refusal> {
+        match self.send(Event::Job(job)) {
+            true => Ok(()),
+            false if self.election.is_some() => Err(Refusal::not_leader_any_more()),
+            false => Err(Refusal::shutting_down()),
+        }
     }
 
     /// Notes a HEARTBEAT of a range server.
@@ -102,7 +225,8 @@ impl PlacementDriver {
     /// The range servers as this placement driver sees them: `own`, the one in the same process, and those that said where
     /// they are.
     pub(crate) fn range_server_statuses(&self, own: Option<RangeServerName>) -> Vec<RangeServerStatus> {
-        let state = self.state.read();
+        let state = Arc::clone(&self.office.read().state);
+        let state = state.read();
         let registry = self.registry.lock();
         let now = Instant::now();
         let own_id = own.as_ref().map(|own| own.server_id);
@@ -142,8 +266,13 @@ impl PlacementDriver {
     /// Ends the thread once what was submitted is done. Answers of range servers are waited for only for a limited
     /// time.
     pub(crate) fn stop(&self) {
-        if let Some(events) = self.events.lock().take() {
-            let _ended = events.send(Event::Stop);
+        self.end(Event::Stop);
+    }
+
+    fn end(&self, last: Event) {
+        // From here on nobody sends requests to the thread.
+        if let Some(events) = self.office.write().events.take() {
+            let _ended = events.send(last);
         }
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
@@ -153,7 +282,7 @@ impl PlacementDriver {
     }
 
     fn send(&self, event: Event) -> bool {
-        let events = self.events.lock();
-        events.as_ref().is_some_and(|events| events.send(event).is_ok())
+        let office = self.office.read();
+        office.events.as_ref().is_some_and(|events| events.send(event).is_ok())
     }
 }

@@ -14,6 +14,7 @@ mod delete;
 mod describe;
 mod driver;
 mod effects;
+mod election;
 mod identity;
 mod list_ranges;
 mod name;
@@ -44,6 +45,7 @@ pub(crate) use create::NewStream;
 pub(crate) use describe::{Described, describe_streams};
 pub(crate) use driver::PlacementDriver;
 pub(crate) use effects::Outcome;
+pub(crate) use election::Election;
 pub(crate) use identity::identify_streams;
 pub(crate) use list_ranges::{Listed, ListedPage, list_ranges};
 #[cfg(test)]

@@ -11,6 +11,9 @@ use crate::running_time::RunningTime;
 /// It is looked so many times at the clock while a server may be silent.
 const LOOKS: u32 = 6;
 
+/// How many range servers a placement driver notes that does not know which ids were given out: anybody may make up ids.
+const MOST_ON_TRUST: usize = 10_000;
+
 /// The range servers as they are now. Nothing here is durable: after a restart the servers report again.
 ///
 /// A server is up from its first HEARTBEAT until it was silent for too long, or its last connection is gone and dialling it
@@ -22,6 +25,8 @@ pub(crate) struct Registry {
     /// A server that has sent nothing for this long is down, even if its connection is open.
     silence: Duration,
     time: RunningTime,
+    /// When that began.
+    origin: Instant,
     /// When this placement driver began to listen.
     since: Instant,
     servers: BTreeMap<ServerId, Presence>,
@@ -64,6 +69,7 @@ impl Registry {
             always_up,
             silence,
             time: RunningTime::new(now, silence / LOOKS),
+            origin: now,
             since: now,
             servers: BTreeMap::new(),
         }
@@ -81,7 +87,19 @@ impl Registry {
 
     /// A time as far as this process ran until then. All times that are kept here are such.
     fn running(&self, now: Instant) -> Instant {
-        self.since + self.time.at(now)
+        self.origin + self.time.at(now)
+    }
+
+    /// This placement driver leads from now on: servers of which it has heard nothing have the time to report, and those with
+    /// ids that were never given out are none.
+    pub(crate) fn begin(&mut self, next_id: ServerId, now: Instant) {
+        self.since = self.running(now);
+        self.servers.retain(|id, _| *id < next_id);
+    }
+
+    /// Whether a server may be noted of which nobody has said that there is one.
+    pub(crate) fn has_room_for(&self, server: ServerId) -> bool {
+        self.servers.len() < MOST_ON_TRUST || self.servers.contains_key(&server)
     }
 
     /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.

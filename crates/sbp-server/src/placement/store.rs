@@ -8,6 +8,12 @@ use super::state::Change;
 pub(crate) trait PlacementStore: Debug + Send + 'static {
     /// Makes the changes durable, all or none.
     fn commit(&mut self, changes: &[Change]) -> Result<(), CommitError>;
+
+    /// Whether one transaction has room for the changes of several operations: `staged`, and `more` behind them.
+    fn has_room(&self, staged: &[Change], more: &[Change]) -> bool {
+        let _unbounded = (staged, more);
+        true
+    }
 }
 
 /// Why changes were not made durable.
@@ -16,7 +22,14 @@ pub(crate) enum CommitError {
     /// The disk is full. Nothing was written, and the store can still be used.
     #[error("the disk is full")]
     DiskFull,
+    /// The store does not take these changes, whatever the reason. Nothing was written, and the store can still be used.
+    #[error("{0}")]
+    Refused(String),
     /// The changes may or may not be on the disk, which only a restart can tell. The store accepts no more changes.
     #[error("{0}")]
     Failed(String),
+    /// This placement driver does not lead its cluster any more. Whoever leads next finds the changes, or does not. The
+    /// store accepts no more changes; the server is as sound as before.
+    #[error("{0}")]
+    Deposed(String),
 }

@@ -20,7 +20,7 @@ pub(crate) fn start(driver: &PlacementDriver, request: Request) -> mpsc::Receive
         deadline: Instant::now() + PATIENCE,
         request,
     };
-    assert!(driver.submit(job));
+    driver.submit(job).unwrap();
     receiver
 }
 

@@ -7,8 +7,9 @@ use sbp_messages::{
 };
 use sbp_types::ServerId;
 
+use super::drivers::Drivers;
 use crate::identity::SPEAKS_REPLICATION;
-use crate::peer::{PeerChannel, PeerError};
+use crate::peer::PeerError;
 
 /// The revision of the protocol that servers speak with each other.
 const REVISION: i32 = 1;
@@ -27,12 +28,12 @@ pub(crate) fn greeting(role: ClientRole, server: Option<RangeServer>) -> Heartbe
 }
 
 /// Asks the placement driver for an id that no range server had before.
-pub(crate) async fn allocate_id(channel: &PeerChannel, host: &str, timeout: Duration) -> Result<ServerId, PeerError> {
+pub(crate) async fn allocate_id(drivers: &Drivers, host: &str, timeout: Duration) -> Result<ServerId, PeerError> {
     let request = IdAllocationRequest {
         timeout_ms: 0,
         host: host.to_owned(),
     };
-    let answers: Vec<IdAllocationResponse> = channel.call(&request, timeout).await?;
+    let answers: Vec<IdAllocationResponse> = drivers.call(&request, timeout).await?;
     let unusable = |what: String| PeerError::Unusable {
         peer: "the placement driver".to_owned(),
         what,

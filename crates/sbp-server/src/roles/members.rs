@@ -1,8 +1,7 @@
-//! Reports to the other members of a placement driver's cluster. Any of them may lead next, so each has to know which
-//! range servers are up, and their load.
+//! Reports to the other placement drivers of a cluster. Any of them may lead next, so each has to know which range servers are
+//! up, and their load.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use sbp_messages::{
@@ -12,51 +11,33 @@ use sbp_messages::{
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::drivers::{Drivers, MOST};
 use super::range_role::RangeRole;
 use super::wire::server_record;
-use crate::peer::{PeerChannel, PeerError};
+use crate::peer::PeerError;
 
 /// The number of reports between two requests for the list of members.
 const REPORTS_PER_QUESTION: u32 = 10;
-/// The most members that are dialled; a peer that claims more is not believed.
-const MOST: usize = 16;
 
-/// Keeps a channel to each member of a cluster with several members, and sends each report to all. Ends when no more
-/// reports come.
+/// Keeps a channel to each placement driver of the cluster, and sends each report to all but the one that gets it anyway. Ends
+/// when no more reports come.
 pub(super) async fn tell_members(
     role: Weak<RangeRole>,
     mut reports: watch::Receiver<Option<ReportMetricsRequest>>,
     every: Duration,
 ) {
-    let mut channels = BTreeMap::new();
     let mut calls = JoinSet::new();
     let mut until_question = 0;
     while reports.changed().await.is_ok() {
         let Some(report) = reports.borrow_and_update().clone() else {
             continue;
         };
-        if until_question == 0 {
-            let Some(role) = role.upgrade() else { return };
-            match ask(&role.channel, &report, every).await {
-                Ok(cluster) => {
-                    follow(&mut channels, others(&cluster.nodes), &role.channel);
-                    let servers = cluster.range_servers.iter().flatten();
-                    let servers = servers.filter_map(|status| status.range_server.as_ref());
-                    role.locate(servers.filter_map(server_record));
-                    until_question = REPORTS_PER_QUESTION;
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "cannot ask the placement driver for the members of its cluster");
-                    continue;
-                }
-            }
-        }
-        until_question -= 1;
+        let Some(role) = role.upgrade() else { return };
         // Each report is sent in a task of its own, so that a placement driver that does not answer delays none of the
         // others.
         while calls.try_join_next().is_some() {}
-        for channel in channels.values() {
-            let (channel, report): (Arc<PeerChannel>, _) = (Arc::clone(channel), report.clone());
+        for channel in role.drivers.others() {
+            let report = report.clone();
             calls.spawn(async move {
                 let told: Result<Vec<ReportMetricsResponse>, _> = channel.call(&report, every).await;
                 if let Err(error) = told {
@@ -64,11 +45,27 @@ pub(super) async fn tell_members(
                 }
             });
         }
+        if until_question > 0 {
+            until_question -= 1;
+            continue;
+        }
+        match ask(&role.drivers, &report, every).await {
+            Ok(cluster) => {
+                role.drivers.know(&members(&cluster.nodes));
+                let servers = cluster.range_servers.iter().flatten();
+                let servers = servers.filter_map(|status| status.range_server.as_ref());
+                role.locate(servers.filter_map(server_record));
+                until_question = REPORTS_PER_QUESTION;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "cannot ask the placement driver for the members of its cluster");
+            }
+        }
     }
 }
 
 async fn ask(
-    channel: &PeerChannel,
+    drivers: &Drivers,
     report: &ReportMetricsRequest,
     timeout: Duration,
 ) -> Result<PlacementDriverCluster, PeerError> {
@@ -76,14 +73,14 @@ async fn ask(
         range_server: report.range_server.clone(),
         timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
     };
-    let answers: Vec<DescribePlacementDriverClusterResponse> = channel.call(&request, timeout).await?;
+    let answers: Vec<DescribePlacementDriverClusterResponse> = drivers.call(&request, timeout).await?;
     let mut clusters = answers.into_iter().filter_map(|answer| answer.cluster);
     Ok(clusters.next().unwrap_or_default())
 }
 
-/// The addresses to dial. The only member of a cluster is the placement driver that was asked. Of several, all are
-/// dialled, because its address does not tell which of them was asked.
-fn others(members: &[PlacementDriverNode]) -> Vec<&str> {
+/// The addresses to dial. The only member of a cluster is the placement driver that was asked, perhaps under another address
+/// than it is dialled at.
+fn members(members: &[PlacementDriverNode]) -> Vec<&str> {
     if members.len() < 2 {
         return Vec::new();
     }
@@ -94,21 +91,11 @@ fn others(members: &[PlacementDriverNode]) -> Vec<&str> {
         .collect()
 }
 
-/// Keeps the channels to these addresses, drops all others, and adds the missing ones.
-fn follow(channels: &mut BTreeMap<String, Arc<PeerChannel>>, addresses: Vec<&str>, like: &PeerChannel) {
-    channels.retain(|known, _| addresses.contains(&known.as_str()));
-    for address in addresses {
-        if !channels.contains_key(address) {
-            channels.insert(address.to_owned(), Arc::new(like.to(address)));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn members(addresses: &[&str]) -> Vec<PlacementDriverNode> {
+    fn nodes(addresses: &[&str]) -> Vec<PlacementDriverNode> {
         let member = |address: &&str| PlacementDriverNode {
             advertise_addr: (*address).to_owned(),
             ..PlacementDriverNode::default()
@@ -118,10 +105,10 @@ mod tests {
 
     #[test]
     fn a_cluster_of_one_has_no_others_and_not_everything_is_dialled() {
-        assert!(others(&members(&[])).is_empty());
-        assert!(others(&members(&["a:1"])).is_empty());
-        assert_eq!(others(&members(&["a:1", "b:1"])), ["a:1", "b:1"]);
-        assert_eq!(others(&members(&["a:1", "0.0.0.0:1", "/etc:1", ""])), ["a:1"]);
-        assert_eq!(others(&members(&["a:1"; 100])).len(), MOST);
+        assert!(members(&nodes(&[])).is_empty());
+        assert!(members(&nodes(&["a:1"])).is_empty());
+        assert_eq!(members(&nodes(&["a:1", "b:1"])), ["a:1", "b:1"]);
+        assert_eq!(members(&nodes(&["a:1", "0.0.0.0:1", "/etc:1", ""])), ["a:1"]);
+        assert_eq!(members(&nodes(&["a:1"; 100])).len(), MOST);
     }
 }

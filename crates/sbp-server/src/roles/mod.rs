@@ -1,9 +1,10 @@
 //! Roles in separate processes: a placement driver and range servers that speak the protocol with each other.
 //!
-//! A range server in a process of its own has a [`RangeRole`]: a channel to its placement driver, over which it
+//! A range server in a process of its own has a [`RangeRole`]: a channel to each of its placement drivers, over which it
 //! registers, asks which ranges belong to it and reports its load, and a [`RangeStore`] that makes its hosted ranges
 //! durable. A placement driver reaches range servers through [`RemoteServers`].
 
+mod drivers;
 mod greeting;
 mod hosted_ranges;
 mod local;
@@ -15,6 +16,7 @@ mod registration;
 mod remote;
 mod wire;
 
+pub(crate) use drivers::Drivers;
 pub(crate) use greeting::{allocate_id, greeting};
 pub(crate) use hosted_ranges::HostedRanges;
 #[cfg(test)]

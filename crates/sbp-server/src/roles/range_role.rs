@@ -14,12 +14,13 @@ use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::drivers::Drivers;
 use super::greeting::allocate_id;
 use super::hosted_ranges::Update;
 use super::range_store::{Job, RangeStore};
 use super::wire::{held_range, located, stream_record};
 use crate::followers::FollowerLinks;
-use crate::peer::{PeerChannel, PeerError};
+use crate::peer::PeerError;
 use crate::placement::ServerRecord;
 use crate::range::{HeldRange, RangeServer, Upstream, WantedSeal};
 use crate::refusal::{Done, Refusal};
@@ -33,7 +34,7 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct RangeRole {
     pub(crate) server_id: ServerId,
-    pub(crate) channel: PeerChannel,
+    pub(crate) drivers: Drivers,
     /// What sends to the servers that hold ranges of this one too, for as long as this exists.
     pub(crate) _followers: Arc<FollowerLinks>,
     pub(crate) range_store: RangeStore,
@@ -49,7 +50,7 @@ impl RangeRole {
     /// Whether the names of streams are those that the placement driver knows, so far as it can tell this server.
     pub(crate) fn knows_names(&self) -> bool {
         let learned_on = self.learned_on.load(Ordering::Acquire);
-        learned_on != 0 && learned_on == self.channel.standing()
+        learned_on != 0 && learned_on == self.drivers.standing()
     }
 
     /// Submits a job to the range store and waits for its result.
@@ -204,7 +205,7 @@ impl RangeRole {
             ..Default::default()
         };
         let question = self.questions.fetch_add(1, Ordering::Relaxed) + 1;
-        let answers: Vec<DescribeStreamsResponse> = self.channel.call(&request, timeout).await?;
+        let answers: Vec<DescribeStreamsResponse> = self.drivers.call(&request, timeout).await?;
         check(answers.last().map(|answer| &answer.status))?;
         let results = answers.into_iter().flat_map(|answer| answer.describe_responses);
         let mut described = Vec::with_capacity(streams.len());
@@ -247,7 +248,7 @@ impl RangeRole {
         };
         let mut ranges = Vec::new();
         loop {
-            let answers: Vec<ListRangesResponse> = self.channel.call(&request, timeout).await?;
+            let answers: Vec<ListRangesResponse> = self.drivers.call(&request, timeout).await?;
             check(answers.last().map(|answer| &answer.status))?;
             for answer in answers {
                 request.continuation = answer.continuation;
@@ -318,7 +319,7 @@ impl RangeRole {
     /// streams held here: either all were deleted, or it runs on another directory and nothing may be deleted on its
     /// word. Ids only grow, so the right placement driver cannot allocate this id or a lower one again.
     async fn check_placement_driver(&self) -> Result<(), Refusal> {
-        let next = allocate_id(&self.channel, "range-server", CALL_TIMEOUT).await;
+        let next = allocate_id(&self.drivers, "range-server", CALL_TIMEOUT).await;
         let next = next.map_err(|error| error.to_refusal())?;
         if next > self.server_id {
             return Ok(());
@@ -342,7 +343,7 @@ impl RangeRole {
             .flat_map(|(avoid, seals)| seal_requests(&avoid, &seals))
             .collect();
         for request in requests {
-            let answers: Result<Vec<SealRangesResponse>, PeerError> = self.channel.call(&request, CALL_TIMEOUT).await;
+            let answers: Result<Vec<SealRangesResponse>, PeerError> = self.drivers.call(&request, CALL_TIMEOUT).await;
             match answers {
                 Ok(answers) => {
                     let results = answers.iter().flat_map(|answer| &answer.seal_responses);
@@ -368,7 +369,7 @@ impl RangeRole {
                     .collect(),
                 ..Default::default()
             };
-            let answers: Vec<TrimStreamsResponse> = self.channel.call(&request, CALL_TIMEOUT).await?;
+            let answers: Vec<TrimStreamsResponse> = self.drivers.call(&request, CALL_TIMEOUT).await?;
             check(answers.last().map(|answer| &answer.status))?;
             for result in answers.iter().flat_map(|answer| &answer.trim_responses) {
                 if !result.status.is_success() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sbp_messages::{RangeServer, ReportMetricsResponse};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
 
 use super::members::tell_members;
 use super::metrics::Sample;
@@ -16,6 +16,9 @@ use crate::disk_space::DiskSpace;
 
 /// The number of reports between two requests for everything that belongs here, which make up for lost messages.
 const REPORTS_PER_LOOK: u32 = 10;
+
+/// How often it is looked whether another placement driver answers while the one that is asked does not.
+const LOOK_FOR_ANOTHER: Duration = Duration::from_millis(100);
 
 /// Asks which ranges belong here on every new connection and regularly after that; reports this server's load in
 /// between. Tells `registered` when all of it has succeeded for the first time. Ends with the server.
@@ -27,25 +30,38 @@ pub(crate) async fn keep_in_touch(
     registered: oneshot::Sender<()>,
 ) {
     let mut registered = Some(registered);
-    let Some(mut connections) = role.upgrade().map(|role| role.channel.connections()) else {
-        return;
-    };
     let mut ticks = interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last: Option<Sample> = None;
     let mut reports = 0;
     // Whether the last look has failed, or brought something that could not be taken over.
     let mut behind = false;
+    // The connection on which everything was asked for last.
+    let mut connection = 0;
     let latest = watch::Sender::new(None);
     // The question to seal ranges that is under way.
     let mut asking: Option<JoinHandle<()>> = None;
     tokio::spawn(tell_members(role.clone(), latest.subscribe(), every));
     loop {
+        let Some((mut chosen, mut connections)) = role.upgrade().and_then(|role| role.drivers.changes()) else {
+            return;
+        };
+        let standing = role.upgrade().map_or(0, |role| role.drivers.standing());
+        let is_new = standing != 0 && standing != connection;
         let look = tokio::select! {
-            connected = connections.changed() => match connected {
-                Ok(()) => true,
+            biased;
+            () = std::future::ready(()), if is_new => true,
+            changed = chosen.changed() => match changed {
+                Ok(()) => continue,
                 Err(_) => return,
             },
+            changed = connections.changed() => match changed {
+                Ok(()) => continue,
+                // Another one is asked from now on, and this one is forgotten.
+                Err(_) => continue,
+            },
+            // Another one may be there.
+            () = sleep(LOOK_FOR_ANOTHER), if standing == 0 => continue,
             _ = ticks.tick() => {
                 reports += 1;
                 behind || reports % REPORTS_PER_LOOK == 0
@@ -57,26 +73,8 @@ pub(crate) async fn keep_in_touch(
             asking = Some(tokio::spawn(async move { role.ask_to_seal().await }));
         }
         if look {
-            let connection = *connections.borrow_and_update();
-            let learned = role.learn_everything().await;
-            behind = !matches!(learned, Ok(true));
-            match learned {
-                Ok(_) => {
-                    let before = role.learned_on.swap(connection, Ordering::AcqRel);
-                    if before != connection {
-                        let placement_driver = role.channel.name();
-                        tracing::info!(placement_driver, "registered with the placement driver");
-                    }
-                    if let Some(registered) = registered.take() {
-                        // The start has stopped waiting.
-                        let _ = registered.send(());
-                    }
-                }
-                Err(refusal) => tracing::warn!(
-                    refusal = refusal.message,
-                    "cannot learn from the placement driver which ranges belong to this server"
-                ),
-            }
+            connection = role.drivers.standing();
+            behind = !learn(&role, connection, &mut registered).await;
         }
         let Some(ranges) = role.ranges.upgrade() else { return };
         let sample = Sample::take(space.now().space.free, ranges.activity());
@@ -84,9 +82,33 @@ pub(crate) async fn keep_in_touch(
         let report = sample.since(last.as_ref().unwrap_or(&sample), me.clone());
         last = Some(sample);
         latest.send_replace(Some(report.clone()));
-        let answer: Result<Vec<ReportMetricsResponse>, _> = role.channel.call(&report, every).await;
+        let answer: Result<Vec<ReportMetricsResponse>, _> = role.drivers.call(&report, every).await;
         if let Err(error) = answer {
             tracing::debug!(%error, "the placement driver does not take the report");
+        }
+    }
+}
+
+/// Learns what belongs here over the connection with this number. Returns whether all of it was taken over.
+async fn learn(role: &RangeRole, connection: u64, registered: &mut Option<oneshot::Sender<()>>) -> bool {
+    match role.learn_everything().await {
+        Ok(is_all) => {
+            if role.learned_on.swap(connection, Ordering::AcqRel) != connection {
+                let placement_driver = role.drivers.name();
+                tracing::info!(placement_driver, "registered with the placement driver");
+            }
+            if let Some(registered) = registered.take() {
+                // The start has stopped waiting.
+                let _ = registered.send(());
+            }
+            is_all
+        }
+        Err(refusal) => {
+            tracing::warn!(
+                refusal = refusal.message,
+                "cannot learn from the placement driver which ranges belong to this server"
+            );
+            false
         }
     }
 }
@@ -96,9 +118,9 @@ pub(crate) async fn until_registered(role: &RangeRole, registered: oneshot::Rece
     if let Ok(Ok(())) = timeout(patience, registered).await {
         return;
     }
-    let reason = role.channel.last_failure();
+    let reason = role.drivers.last_failure();
     tracing::warn!(
-        placement_driver = role.channel.name(),
+        placement_driver = role.drivers.name(),
         waited = ?patience,
         reason = reason.unwrap_or_else(|| "it has not answered".to_owned()),
         "the placement driver does not know of this server yet: it places no streams here before it does; this server \

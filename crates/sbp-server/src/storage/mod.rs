@@ -119,26 +119,50 @@ pub(crate) fn open_placement_driver(
     config: LogConfig,
     others: Arc<dyn RangeServers>,
 ) -> Result<(PlacementDriver, Arc<RangeServer>), StartError> {
-    let config = LogConfig {
-        segment_bytes: config.segment_bytes.min(SMALL_SEGMENT),
-        reserve_bytes: config.reserve_bytes.min(SMALL_RESERVE),
-        ..config
-    };
     let Opened {
         directory,
         state,
-        held,
         store,
         ranges: owner,
-    } = Opened::new(parts, config)?;
-    if !held.is_empty() || owner.log.server_id().is_some() {
+        ..
+    } = open_without_ranges(parts, config)?;
+    let placement = start_placement(parts, &directory, state, store, None, others)?;
+    Ok((placement, owner))
+}
+
+/// As [`open_placement_driver`], for one whose metadata are elsewhere.
+pub(crate) fn open_without_metadata(parts: &StorageParts, config: LogConfig) -> Result<Arc<RangeServer>, StartError> {
+    let Opened {
+        directory,
+        state,
+        ranges: owner,
+        ..
+    } = open_without_ranges(parts, config)?;
+    if state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1) {
         return Err(StartError::OtherRole {
             path: directory,
+            found: "a placement driver that has its metadata in it",
+        });
+    }
+    Ok(owner)
+}
+
+fn open_without_ranges(parts: &StorageParts, config: LogConfig) -> Result<Opened, StartError> {
+    let opened = Opened::new(
+        parts,
+        LogConfig {
+            segment_bytes: config.segment_bytes.min(SMALL_SEGMENT),
+            reserve_bytes: config.reserve_bytes.min(SMALL_RESERVE),
+            ..config
+        },
+    )?;
+    if !opened.held.is_empty() || opened.ranges.log.server_id().is_some() {
+        return Err(StartError::OtherRole {
+            path: opened.directory,
             found: "a range server",
         });
     }
-    let placement = start_placement(parts, &directory, state, store, None, others)?;
-    Ok((placement, owner))
+    Ok(opened)
 }
 
 /// As [`open`], for a range server in a process of its own.

@@ -124,7 +124,7 @@ fn ask(storage: &Storage, request: Request, deadline: Instant) -> Result<Outcome
         deadline,
         request,
     };
-    assert!(storage.placement.submit(job));
+    storage.placement.submit(job).unwrap();
     answer.recv_timeout(PATIENCE).expect("the server says nothing")
 }
 

@@ -46,7 +46,7 @@ pub(super) const EDGES: [(&str, &str); 24] = [
     ("sbp-replication", "sbp-types"),
     ("sbp-etcd", "sbp-transport"),
     ("sbp-client", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport"),
-    ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-replication sbp-log"),
+    ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-replication sbp-log sbp-etcd"),
     ("sbp-http", "sbp-locks sbp-transport sbp-server"),
     ("sbp-cli", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-proxy"),
     ("sbp-proxy", "sbp-locks sbp-frame sbp-transport"),

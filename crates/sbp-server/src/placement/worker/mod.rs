@@ -4,6 +4,7 @@
 //! be decided is collected and made durable together; then the range servers are told, then the requesters.
 
 mod copying;
+mod deposed;
 mod orders;
 mod promise;
 mod shared_seal;
@@ -96,6 +97,8 @@ pub(super) enum Event {
     Timer(Timer),
     /// It is time to check which tombstones can be removed.
     Sweep,
+    /// Another placement driver leads, or nobody: what is under way is given up.
+    Deposed,
     /// The server is shutting down.
     Stop,
 }
@@ -170,6 +173,8 @@ pub(super) struct Worker {
     early: Vec<(OperationId, Task)>,
     /// Until when range servers have the time to report to a placement driver that has started.
     reported_by: Instant,
+    /// Whether nothing may be changed any more, because another placement driver may.
+    is_deposed: bool,
 }
 
 impl Worker {
@@ -209,6 +214,7 @@ impl Worker {
             copies: Copies::new(times.replace_after),
             early: Vec::new(),
             reported_by,
+            is_deposed: false,
         }
     }
 
@@ -239,6 +245,9 @@ impl Worker {
 
     /// Finishes the operations that have begun.
     fn end(mut self, inbox: &mpsc::Receiver<Event>) {
+        if self.is_deposed {
+            return self.leave(inbox);
+        }
         let deadline = Instant::now() + STOP_TIMEOUT;
         while !self.operations.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -277,6 +286,12 @@ impl Worker {
 
     fn handle(&mut self, event: Event) -> bool {
         match event {
+            Event::Deposed => {
+                self.give_up();
+                return true;
+            }
+            Event::Stop => return true,
+            event if self.is_deposed => self.turn_away(event),
             Event::Job(job) => self.admit(job),
             Event::Sealed(id, end) => self.handle_sealed(id, end),
             Event::Voted(id, server, voted) => self.handle_voted(id, server, voted),
@@ -296,7 +311,6 @@ impl Worker {
             Event::Copied(copy, sent) => self.handle_copied(copy, sent),
             Event::CopyNoted(copy, noted) => self.copy_noted(copy, &noted),
             Event::Sweep => self.sweep(),
-            Event::Stop => return true,
         }
         false
     }
@@ -419,7 +433,18 @@ impl Worker {
 
     /// Decides a command, and stages its changes.
     fn stage(&mut self, id: Option<OperationId>, command: Command, sealed: Option<SealedRange>) {
-        let decided = self.decide(command);
+        let mut decided = self.decide(command.clone());
+        if let Ok(effects) = &decided
+            && !self.staged.changes.is_empty()
+            && !self.store.has_room(&self.staged.changes, &effects.changes)
+        {
+            self.flush();
+            if self.is_deposed {
+                return;
+            }
+            // What was staged may not have become durable, and then it was not what this was decided on.
+            decided = self.decide(command);
+        }
         match decided {
             Ok(Effects {
                 changes,
@@ -481,6 +506,9 @@ impl Worker {
             refused,
         } = std::mem::take(&mut self.staged);
         if let Err((refusal, end)) = self.commit(&changes) {
+            if self.is_deposed {
+                return self.give_up();
+            }
             self.state = self.published.read().clone();
             for (id, _) in refused {
                 self.finish(id, Err(refusal.clone()));
@@ -521,6 +549,12 @@ impl Worker {
             CommitError::DiskFull => {
                 let refusal = Refusal::new(ErrorCode::INSUFFICIENT_STORAGE, error.to_string());
                 (refusal, AbandonedEnd::NotStored)
+            }
+            CommitError::Refused(reason) => (Refusal::invalid(reason), AbandonedEnd::NotStored),
+            CommitError::Deposed(reason) => {
+                self.is_deposed = true;
+                let refusal = Refusal::new(ErrorCode::PD_INTERNAL_SERVER_ERROR, reason);
+                (refusal, AbandonedEnd::Unknown)
             }
             CommitError::Failed(reason) => {
                 // The changes may or may not be on the disk; the next start reads which.

@@ -396,5 +396,66 @@ fn a_server_that_goes_down_answers_what_waits_for_others() {
         deadline: Instant::now() + PATIENCE,
         request: Request::AllocateServerId,
     };
-    assert!(!bench.driver.submit(late));
+    assert_eq!(bench.driver.submit(late).unwrap_err().code, ErrorCode::SHUTTING_DOWN);
+}
+
+/// Takes some changes, and then says that another placement driver leads.
+#[derive(Debug)]
+struct UntilDeposed(usize);
+
+impl PlacementStore for UntilDeposed {
+    fn commit(&mut self, _: &[Change]) -> Result<(), CommitError> {
+        let Some(left) = self.0.checked_sub(1) else {
+            return Err(CommitError::Deposed("another one leads".to_owned()));
+        };
+        self.0 = left;
+        Ok(())
+    }
+
+    fn has_room(&self, staged: &[Change], more: &[Change]) -> bool {
+        staged.len() + more.len() <= 3
+    }
+}
+
+/// Makes three streams with one request, which takes a transaction for each.
+fn three_streams() -> Request {
+    let stream = || {
+        Ok(NewStream {
+            name: String::new(),
+            settings: Default::default(),
+            owner: None,
+        })
+    };
+    Request::CreateStreams(vec![stream(), stream(), stream()])
+}
+
+#[test]
+fn a_deposed_placement_driver_says_what_is_in_doubt_and_begins_nothing_more() {
+    let (sender, _asked) = mpsc::channel();
+    let health = Arc::new(Health::default());
+    let driver = PlacementDriver::start(DriverParts {
+        state: PlacementState::default(),
+        store: Box::new(UntilDeposed(2)),
+        range_servers: Arc::new(Scripted(sender)),
+        always_up: Some(A),
+        clock: Arc::new(ManualClock::default()),
+        health: Arc::clone(&health),
+        times: ClusterTimes::default(),
+    })
+    .unwrap();
+    let answer = start(&driver, three_streams());
+    // Two of them are there, and the third may be: the request as a whole is in doubt.
+    let refusal = answer.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::PD_INTERNAL_SERVER_ERROR, "{}", refusal.message);
+    assert_eq!(driver.read(|state| state.stream_count()), 2);
+    let answer = start(&driver, three_streams());
+    let refusal = answer.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::PD_NOT_LEADER);
+    assert!(health.failure().is_none(), "the server is as sound as before");
+    driver.rest();
+    assert_eq!(
+        driver.read(|state| state.stream_count()),
+        0,
+        "what it knew is forgotten"
+    );
 }

@@ -117,7 +117,7 @@ fn who_lost_a_name_is_told_when_the_stream_can_be_seen() {
         deadline: Instant::now() + PATIENCE,
         request: Request::AllocateServerId,
     };
-    assert!(bench.driver.submit(job));
+    bench.driver.submit(job).unwrap();
     while busy.load(Ordering::Acquire) == 0 {
         std::thread::yield_now();
     }
@@ -140,7 +140,7 @@ fn who_lost_a_name_is_told_when_the_stream_can_be_seen() {
         deadline: Instant::now() + PATIENCE,
         request: wanted(2_000),
     };
-    assert!(bench.driver.submit(job));
+    bench.driver.submit(job).unwrap();
     release.send(()).unwrap();
     assert!(end(&winner).is_ok());
     let (answer, then) = loser.recv_timeout(PATIENCE).unwrap();

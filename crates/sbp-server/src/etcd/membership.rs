@@ -1,0 +1,167 @@
+//! Who leads and who lives, for whoever asks.
+
+use std::time::{Duration, Instant};
+
+use sbp_locks::{Mutex, MutexGuard};
+use sbp_messages::{Encoder, ErrorCode, PlacementDriverCluster, PlacementDriverNode};
+use sbp_replication::Term;
+use sbp_replication::leadership::{Leader, Leadership, Standing};
+use tokio::sync::Notify;
+
+use crate::placement::Election;
+use crate::refusal::Refusal;
+
+/// What a placement driver is called in the list of them.
+const NAME: &str = "placement-driver";
+
+/// The placement driver of this process among the others. The time is that since this was made.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    /// `host:port`, under which others find it.
+    address: String,
+    /// Where the store is, for messages.
+    store: String,
+    began: Instant,
+    leadership: Mutex<Leadership>,
+    known: Mutex<Known>,
+    /// Woken when there is something to ask of the store before its time.
+    changed: Notify,
+}
+
+/// What was found out besides.
+#[derive(Debug, Default)]
+struct Known {
+    /// The placement drivers that lived when it was looked last.
+    drivers: Vec<String>,
+    /// Why the store did not answer last, if it did not.
+    trouble: Option<String>,
+}
+
+impl Membership {
+    pub(crate) fn new(address: &str, store: String) -> Self {
+        Self {
+            address: address.to_owned(),
+            store,
+            began: Instant::now(),
+            leadership: Mutex::new(Leadership::new(address, Duration::ZERO)),
+            known: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// When that is, by the clock of tasks.
+    pub(super) fn at(&self, time: Duration) -> Instant {
+        self.began + time
+    }
+
+    pub(super) fn leadership(&self) -> MutexGuard<'_, Leadership> {
+        self.leadership.lock()
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        let leadership = self.leadership.lock();
+        leadership.standing(self.now())
+    }
+
+    /// Whether this placement driver leads in this term.
+    pub(super) fn leads_in(&self, term: Term) -> bool {
+        self.standing() == Standing::Leads(term)
+    }
+
+    /// A write of this term has found that it is over, or may not be made any more.
+    pub(super) fn step_down(&self, term: Term) {
+        self.leadership.lock().step_down(term, self.now());
+        self.changed.notify_one();
+    }
+
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) fn note_drivers(&self, drivers: Vec<String>) {
+        self.known.lock().drivers = drivers;
+    }
+
+    /// Notes why the store did not answer, or that it does. Returns whether that has changed.
+    pub(super) fn note_trouble(&self, trouble: Option<String>) -> bool {
+        let mut known = self.known.lock();
+        let is_new = known.trouble.is_some() != trouble.is_some();
+        known.trouble = trouble;
+        is_new
+    }
+
+    fn node(&self, address: &str, leader: Option<&str>) -> PlacementDriverNode {
+        PlacementDriverNode {
+            name: NAME.to_owned(),
+            advertise_addr: address.to_owned(),
+            is_leader: leader == Some(address),
+        }
+    }
+
+    fn led_by(&self, leader: &Leader) -> Refusal {
+        let cluster = PlacementDriverCluster {
+            nodes: vec![self.node(&leader.address, Some(&leader.address))],
+            term: i64::try_from(leader.term.0).unwrap_or(i64::MAX),
+            range_servers: None,
+        };
+        let message = format!("{} leads the placement drivers, not this one", leader.address);
+        Refusal {
+            detail: cluster.to_detail(&mut Encoder::new()),
+            ..Refusal::new(ErrorCode::PD_NOT_LEADER, message)
+        }
+    }
+
+    fn unreachable(&self) -> Refusal {
+        let why = self.known.lock().trouble.clone();
+        let why = why.unwrap_or_else(|| "it has not answered yet".to_owned());
+        let message = format!(
+            "metadata store unreachable: {} ({why}); appends and fetches of what is placed go on; try again",
+            self.store
+        );
+        Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message)
+    }
+}
+
+impl Election for Membership {
+    fn term(&self) -> Result<Term, Refusal> {
+        match self.standing() {
+            Standing::Leads(term) => Ok(term),
+            // This one in its life before, whose lease is about to end.
+            Standing::Follows(leader) if leader.address != self.address => Err(self.led_by(&leader)),
+            Standing::Follows(_) | Standing::Vacant => {
+                let message = "no placement driver leads at the moment: one will within seconds";
+                Err(Refusal::new(ErrorCode::PD_NOT_LEADER, message))
+            }
+            Standing::Unreachable => Err(self.unreachable()),
+        }
+    }
+
+    fn cluster(&self) -> PlacementDriverCluster {
+        let (leader, term) = match self.standing() {
+            Standing::Leads(term) => (Some(self.address.clone()), term),
+            Standing::Follows(leader) => (Some(leader.address), leader.term),
+            Standing::Vacant | Standing::Unreachable => (None, Term::default()),
+        };
+        let mut addresses = self.known.lock().drivers.clone();
+        addresses.extend(leader.clone());
+        addresses.push(self.address.clone());
+        addresses.sort_unstable();
+        addresses.dedup();
+        PlacementDriverCluster {
+            nodes: addresses
+                .iter()
+                .map(|address| self.node(address, leader.as_deref()))
+                .collect(),
+            term: i64::try_from(term.0).unwrap_or(i64::MAX),
+            range_servers: None,
+        }
+    }
+}

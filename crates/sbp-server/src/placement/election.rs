@@ -1,0 +1,22 @@
+//! Which of several placement drivers leads, as the one in this process knows it.
+
+use std::fmt::Debug;
+
+use sbp_messages::PlacementDriverCluster;
+use sbp_replication::Term;
+
+use crate::refusal::Refusal;
+
+/// Who leads a cluster with several placement drivers.
+pub(crate) trait Election: Debug + Send + Sync {
+    /// The term in which the placement driver of this process leads now.
+    ///
+    /// # Errors
+    ///
+    /// It does not. [`PD_NOT_LEADER`](sbp_messages::ErrorCode::PD_NOT_LEADER) names who does, where that is known;
+    /// [`PD_NO_AVAILABLE_RS`](sbp_messages::ErrorCode::PD_NO_AVAILABLE_RS): the store does not answer.
+    fn term(&self) -> Result<Term, Refusal>;
+
+    /// The placement drivers that live, as far as is known, with the leader marked.
+    fn cluster(&self) -> PlacementDriverCluster;
+}
