@@ -22,8 +22,9 @@ use crate::pool::waiting::Reroutes;
 use crate::submission::Submissions;
 use crate::submission::gather;
 
-/// How long a server may be silent before another one is asked that holds the same.
-const SILENCE: Duration = Duration::from_secs(10);
+/// How long a server may be silent before another one is asked that holds the same. A placement driver does without one that is
+/// silent for 3 s: somewhat later it is known who goes on.
+const SILENCE: Duration = Duration::from_secs(4);
 
 /// All channels of a client, and what is known of where things are.
 #[derive(Debug)]
@@ -101,7 +102,8 @@ impl ConnectionPool {
             .is_none_or(|copies| copies > 1)
     }
 
-    /// How long the server may be silent that is read from at a place, of `timeout`: not all of it where others have the same.
+    /// How long the server may be silent that is asked about a place of a stream, of `timeout`: not all of it where others have the
+    /// same.
     pub(crate) fn patience(&self, place: Option<(StreamId, Offset)>, timeout: Duration) -> Duration {
         match place {
             Some((stream, offset)) if self.is_routed() && self.has_another_copy(stream, offset) => timeout.min(SILENCE),

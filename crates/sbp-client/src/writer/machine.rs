@@ -433,6 +433,11 @@ impl<P> Machine<P> {
         self.settle();
     }
 
+    /// A batch that is sent from now on is waited for so long before it is sent again.
+    pub(crate) fn limit_attempts(&mut self, attempt_timeout: Duration) {
+        self.setup.attempt_timeout = attempt_timeout;
+    }
+
     /// The server that was sent batches is silent, and others may have the stream by now: nothing is sent until that is known.
     pub(crate) fn look_elsewhere(&mut self) {
         if !std::mem::replace(&mut self.refreshing, true) {

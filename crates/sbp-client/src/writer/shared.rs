@@ -8,7 +8,7 @@ use std::time::Instant;
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, WriterStamp};
-use sbp_types::{StreamId, WriterId};
+use sbp_types::{Offset, StreamId, WriterId};
 use smallvec::smallvec;
 use tokio::sync::{Notify, oneshot};
 
@@ -344,8 +344,12 @@ impl Shared {
         let (mut refresh, mut reconnect) = (false, false);
         let mut told = Vec::new();
         let mut unsendable = Vec::new();
+        // Where other servers have the stream too, one of them may go on with it by then.
+        let end = Some((self.stream, Offset::LATEST));
+        let attempt_timeout = self.client.pool().patience(end, self.options.attempt_timeout);
         {
             let mut state = self.state.lock();
+            state.machine.limit_attempts(attempt_timeout);
             self.look_at_window(&mut state);
             let now = now();
             self.take_in(&mut state);
