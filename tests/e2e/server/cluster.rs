@@ -79,6 +79,11 @@ impl Cluster {
         Peer::dial(self.process(server).address.as_str())
     }
 
+    /// Where clients begin.
+    pub(crate) fn placement_address(&self) -> &str {
+        self.placement.address()
+    }
+
     pub(crate) fn admin(&self) -> Peer {
         Peer::connect(&self.placement)
     }

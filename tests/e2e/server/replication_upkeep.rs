@@ -159,3 +159,44 @@ fn a_primary_that_was_stopped_does_not_tell_an_old_end() {
     let call = end_of(&mut reader);
     assert_eq!(told(&mut reader, call), (ErrorCode::NONE, Some(Offset(2))));
 }
+
+/// How long appends stand still when the primary is killed, from the kill to the next acknowledgement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement: SBP_TAKEOVERS says how many"]
+#[allow(clippy::print_stdout, reason = "the figures of a measurement")]
+async fn takeovers_take_how_long() {
+    let count: usize = std::env::var("SBP_TAKEOVERS").map_or(10, |count| count.parse().unwrap());
+    let mut cluster = tokio::task::spawn_blocking(|| Cluster::start(3, eager()))
+        .await
+        .unwrap();
+    let (stream, _) = tokio::task::block_in_place(|| cluster.create(3, 2, 3));
+    let client = sbp_e2e::clients::client(cluster.placement_address());
+    let writer = client.writer(stream, sbp_client::WriterOptions::default());
+    let mut taken = Vec::new();
+    for number in 0..count {
+        let record = || {
+            let mut records = sbp_record::RecordsBuilder::new();
+            records.push(Some(b"a record"), None, None, &[]).unwrap();
+            records
+        };
+        for _ in 0..20 {
+            writer.append(record()).await.unwrap();
+        }
+        let primary = tokio::task::block_in_place(|| cluster.wait_for_set(stream, 3))[0];
+        let began = Instant::now();
+        tokio::task::block_in_place(|| cluster.kill(primary));
+        writer.append(record()).await.unwrap();
+        taken.push(began.elapsed());
+        println!("takeover {number}: {} ms", taken[number].as_millis());
+        tokio::task::block_in_place(|| cluster.start_again(primary));
+    }
+    taken.sort_unstable();
+    println!(
+        "{count} takeovers: median {} ms, worst {} ms",
+        taken[count / 2].as_millis(),
+        taken[count - 1].as_millis()
+    );
+    writer.close().await.unwrap();
+    drop(client);
+    tokio::task::spawn_blocking(move || drop(cluster)).await.unwrap();
+}

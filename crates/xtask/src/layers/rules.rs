@@ -54,7 +54,7 @@ pub(super) const EDGES: [(&str, &str); 24] = [
     ("sbp-python-macros", ""),
     ("sbp-fuzz", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
     ("xtask", ""),
-    ("sbp-e2e", "sbp-types sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-etcd"),
+    ("sbp-e2e", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-etcd"),
     ("sbp-sim", "sbp-types sbp-locks sbp-log"),
     ("sbp-world", "sbp-types sbp-replication"),
 ];
