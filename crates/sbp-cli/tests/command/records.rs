@@ -238,6 +238,36 @@ fn records_come_out_of_json_as_they_went_in() {
     assert_eq!(first, "two\nlines\n");
 }
 
+/// Runs a command that must be refused, and returns why.
+fn refused(server: &super::Serving, arguments: &[&str], input: &str) -> String {
+    let output = run(server, arguments, input);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_read_that_ends_before_it_begins_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "s"], ""));
+    text(&run(&server, &["append", "s"], "a\nb\nc\n"));
+    for (from, to, places) in [
+        ("latest", "earliest", "offset 3 to 0"),
+        ("latest-1", "latest-2", "offset 2 to 1"),
+    ] {
+        let said = refused(&server, &["fetch", "s", "--from", from, "--to", to], "");
+        assert!(
+            said.contains(places) && said.contains("ends before it begins"),
+            "{said}"
+        );
+    }
+    let said = refused(&server, &["fetch", "s", "--from", "4", "--to", "latest-2"], "");
+    assert!(
+        said.contains("offset 4 is beyond the end of the stream, which is 3"),
+        "{said}"
+    );
+}
+
 #[test]
 fn benchmarks_report_what_they_measured() {
     let dir = tempfile::tempdir().unwrap();

@@ -40,6 +40,14 @@ enum Missing {
 /// Which entry's offset was found, or why it was not.
 type Found = (usize, Result<Offset, ClientError>);
 
+/// A place in a stream, as an offset.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settled {
+    pub(super) offset: Offset,
+    /// What the stream holds, where the place is counted from an end of it.
+    pub(super) held: Option<Positions>,
+}
+
 /// Entries of one request; more are split over several.
 const ENTRIES: usize = 1_024;
 /// Streams whose records are looked at for a time at once.
@@ -181,6 +189,16 @@ impl Client {
         places: &[(StreamId, Position)],
         timeout: Option<Duration>,
     ) -> Result<Each<Offset>, ClientError> {
+        let settled = self.settle_places(places, timeout).await?;
+        Ok(settled.into_iter().map(|place| Ok(place?.offset)).collect())
+    }
+
+    /// As [`Client::settle`], with what the streams hold where that was asked for.
+    pub(super) async fn settle_places(
+        &self,
+        places: &[(StreamId, Position)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Settled>, ClientError> {
         let deadline = self.deadline(timeout);
         let left = || Some(deadline.saturating_duration_since(now()));
         let (mut ends, mut times) = (Vec::new(), Vec::new());
@@ -208,14 +226,19 @@ impl Client {
         let mut times = self.offsets_for_times(&times, left()).await.map_err(about)?.into_iter();
         let missing = || ClientError::protocol("a position is missing");
         let settled = places.iter().map(|&(stream, place)| match place {
-            Position::At(offset) => Ok(offset),
-            Position::Time(_) => times.next().unwrap_or_else(|| Err(missing())),
+            Position::At(offset) => Ok(Settled { offset, held: None }),
+            Position::Time(_) => {
+                let offset = times.next().unwrap_or_else(|| Err(missing()))?;
+                Ok(Settled { offset, held: None })
+            }
             _ => {
                 if at.as_ref().is_none_or(|(known, _)| *known != stream) {
                     at = Some((stream, ends.next().unwrap_or_else(|| Err(missing()))));
                 }
                 let held = at.clone().map_or_else(|| Err(missing()), |(_, held)| held)?;
-                place.within(&held).ok_or_else(missing)
+                let offset = place.within(&held).ok_or_else(missing)?;
+                let held = Some(held);
+                Ok(Settled { offset, held })
             }
         });
         Ok(settled.collect())
@@ -287,6 +310,21 @@ impl Client {
         Ok(resolved.into_iter().map(|slot| slot.unwrap_or_else(missing)).collect())
     }
 
+    /// Streams are not where they were asked for: waits, and asks where they are. The pause does so for the stream that the
+    /// failure is about.
+    async fn find_again(
+        &self,
+        failure: &Failure,
+        trying: &mut Trying,
+        others: Vec<StreamId>,
+    ) -> Result<(), ClientError> {
+        call::pause(self.pool(), failure, trying).await?;
+        for stream in others {
+            self.pool().refresh(stream, trying.deadline).await?;
+        }
+        Ok(())
+    }
+
     /// Asks for entries by their places, each server for its own, and with all requests on their way at once: for each
     /// request the places and what came of it.
     async fn ask_all(
@@ -310,21 +348,6 @@ impl Client {
         }
         let mut answers = Vec::with_capacity(asking.len());
         while let Some(answer) = asking.join_next().await {
-    /// Streams are not where they were asked for: waits, and asks where they are. The pause does so for the stream that the
-    /// failure is about.
-    async fn find_again(
-        &self,
-        failure: &Failure,
-        trying: &mut Trying,
-        others: Vec<StreamId>,
-    ) -> Result<(), ClientError> {
-        call::pause(self.pool(), failure, trying).await?;
-        for stream in others {
-            self.pool().refresh(stream, trying.deadline).await?;
-        }
-        Ok(())
-    }
-
             let given_up = || ClientError::protocol("a call for positions was given up");
             answers.push(joined(answer).ok_or_else(given_up)?);
         }
@@ -350,29 +373,6 @@ impl Client {
     }
 }
 
-/// The bounds of a stream, or where a time is in it, without data.
-fn bounds_of(stream: StreamId, time: Option<TimestampMs>) -> Wanted {
-    Wanted {
-        stream,
-        from: Offset::EARLIEST,
-        end: None,
-        time,
-        batch_max_bytes: FetchInfo::POSITIONS_ONLY,
-    }
-}
-
-fn some(times: &[(StreamId, TimestampMs)]) -> Vec<Wanted> {
-    times
-        .iter()
-        .map(|&(stream, time)| bounds_of(stream, Some(time)))
-        .collect()
-}
-
-/// Notes where the first record of a time is.
-fn note_first(found: Result<Found, JoinError>, offsets: &mut Each<Offset>) {
-    if let Some((place, offset)) = joined(found)
-        && let Some(slot) = offsets.get_mut(place)
-    {
 /// Notes an error for entries that were not answered.
 fn fail(
     places: &[usize],
@@ -387,17 +387,17 @@ fn fail(
     }
 }
 
-        *slot = offset;
+/// The bounds of a stream, or where a time is in it, without data.
+fn bounds_of(stream: StreamId, time: Option<TimestampMs>) -> Wanted {
+    Wanted {
+        stream,
+        from: Offset::EARLIEST,
+        end: None,
+        time,
+        batch_max_bytes: FetchInfo::POSITIONS_ONLY,
     }
 }
 
-/// What came of a task. It is aborted only with its set, and a panic is not ours to hide.
-fn joined<T>(ended: Result<T, JoinError>) -> Option<T> {
-    match ended {
-        Ok(found) => Some(found),
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_aborted) => None,
-    }
 /// An end of each stream, without data.
 fn bounds(streams: &[StreamId], from: Offset) -> Vec<Wanted> {
     let bound = |&stream: &StreamId| Wanted {
@@ -421,6 +421,29 @@ fn ends_of(streams: &[StreamId], earliest: Each<FetchedPlace>, latest: Each<Fetc
     each.collect()
 }
 
+fn some(times: &[(StreamId, TimestampMs)]) -> Vec<Wanted> {
+    times
+        .iter()
+        .map(|&(stream, time)| bounds_of(stream, Some(time)))
+        .collect()
+}
+
+/// Notes where the first record of a time is.
+fn note_first(found: Result<Found, JoinError>, offsets: &mut Each<Offset>) {
+    if let Some((place, offset)) = joined(found)
+        && let Some(slot) = offsets.get_mut(place)
+    {
+        *slot = offset;
+    }
+}
+
+/// What came of a task. It is aborted only with its set, and a panic is not ours to hide.
+fn joined<T>(ended: Result<T, JoinError>) -> Option<T> {
+    match ended {
+        Ok(found) => Some(found),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_aborted) => None,
+    }
 }
 
 /// Whether a refusal means that the stream is with another server.
