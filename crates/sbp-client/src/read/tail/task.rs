@@ -256,13 +256,15 @@ impl TailTask {
         let pool = self.client.pool();
         let has_another_copy = pool.has_another_copy(followed.wanted.stream, followed.wanted.from);
         let patience = match &failure.cause {
-            cause if cause.is_damage() && !has_another_copy => Some(Duration::ZERO),
+            _ if is_lost => Some(Duration::ZERO),
             Cause::Refused { code, .. } if codes::rule(*code).retry == Retry::Elsewhere => {
                 Some(self.give_up_after.unwrap_or(self.timeout))
             }
             _ => self.give_up_after,
         };
-        let then = followed.failed(failure, now(), patience, policy, servers, routed)?;
+        let then = followed
+            .failed(failure, now(), patience, policy, servers, routed)
+            .map_err(|error| if is_lost { error.of_the_only_copy() } else { error })?;
         let wanted = followed.wanted;
         if then == Then::Find || (then == Then::Elsewhere && routed) {
             let pool = self.client.pool();
@@ -323,6 +325,7 @@ impl TailTask {
         endpoint: &Arc<str>,
         chunk: &mut Chunk,
     ) -> Result<(), ClientError> {
+        let is_lost = failure.cause.is_damage() && !has_another_copy;
         let policy = self.client.config().retry;
         let Some(followed) = self.streams.get_mut(place).filter(|one| one.asked == Some(tag)) else {
             return Ok(());
