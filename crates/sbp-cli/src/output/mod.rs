@@ -36,8 +36,14 @@ impl Format {
         let time = format_time(TimestampMs(record.timestamp_us.div_euclid(1_000)));
         match self {
             Self::Text => {
-                let key = record.key.map(|key| format!("{}=", quoted(key))).unwrap_or_default();
-                let value = record.value.map_or("null".into(), quoted);
+                let key = record
+                    .key
+                    .map(|key| format!("{}=", quoted(key, true)))
+                    .unwrap_or_default();
+                // A value without a key may not look like a key and a value.
+                let value = record
+                    .value
+                    .map_or("null".into(), |value| quoted(value, record.key.is_none()));
                 terminal.line(format_args!("{} {time} {key}{value}", record.offset))
             }
             Self::Json => {
@@ -73,7 +79,8 @@ impl Format {
         let time = format_time(time);
         match self {
             Self::Text => {
-                for (text, offset) in row_text(&in_json_schema(rows)?, rows.schema_ref())?.zip(first.0..) {
+                let lines = row_text(&in_json_schema(rows)?, rows.schema_ref())?;
+                for (text, offset) in lines.into_iter().zip(first.0..) {
                     terminal.line(format_args!("{offset} {time} {text}"))?;
                 }
             }

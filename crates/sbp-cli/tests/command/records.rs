@@ -246,6 +246,23 @@ fn refused(server: &super::Serving, arguments: &[&str], input: &str) -> String {
 }
 
 #[test]
+fn a_value_without_a_key_is_not_mistaken_for_one_with_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "s"], ""));
+    text(&run(&server, &["append", "s", "--data", "a=b=c"], ""));
+    text(&run(&server, &["append", "s", "--data", "b=c", "--key", "a"], ""));
+    text(&run(&server, &["append", "s", "--data", "c", "--key", "a=b"], ""));
+    text(&run(&server, &["append", "s", "--data", "x\u{2028}y\u{85}z"], ""));
+    let plain = text(&run(&server, &["fetch", "s"], ""));
+    let plain: Vec<_> = plain
+        .split('\n')
+        .map(|line| line.splitn(3, ' ').last().unwrap())
+        .collect();
+    assert_eq!(plain, [r#""a=b=c""#, "a=b=c", r#""a=b"=c"#, r#""x\u2028y\u0085z""#, ""]);
+}
+
+#[test]
 fn a_read_that_ends_before_it_begins_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), "127.0.0.1:0");
