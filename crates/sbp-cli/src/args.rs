@@ -388,7 +388,7 @@ pub(crate) enum FetchFormat {
     /// UTF-8 are in base 16 behind hex:
     Text,
     /// A JSON object for each record. Bytes that are no UTF-8, and columns of bytes, are in base 16 under names that end
-    /// with _hex. `sbp append --format json` takes it.
+    /// with _hex. Headers are an object, or a list of objects where two have the same name. `sbp append --format json` takes it.
     Json,
     /// The values alone, byte for byte, each followed by the delimiter. A null value is written as nothing.
     Raw,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_json::ReaderBuilder;
 use arrow_json::reader::Decoder;
 use arrow_schema::{ArrowError, Field, Schema};
@@ -14,7 +14,7 @@ use sbp_types::StreamId;
 use serde_json::value::RawValue;
 
 use super::Lines;
-use crate::json::json_schema;
+use crate::json::{as_type, json_schema};
 
 /// The member of a line of `sbp fetch --json` that holds the row.
 const COLUMNS: &str = "columns";
@@ -50,12 +50,24 @@ impl RowLines {
         }
         let columns = decoder.flush()?.ok_or(ArrowError::JsonError("no row".to_owned()))?;
         // With their own names again.
-        let named = columns.columns().iter().zip(self.schema.arrow().fields());
-        let fields = named.map(|(column, field)| Field::new(field.name(), column.data_type().clone(), true));
-        RecordBatch::try_new(
-            Arc::new(Schema::new(fields.collect::<Vec<_>>())),
-            columns.columns().to_vec(),
-        )
+        let own = self.schema.arrow().fields();
+        let named = columns.columns().iter().zip(own);
+        let named: Result<Vec<_>, _> = named
+            .map(|(column, field)| as_type(column, field.data_type()))
+            .collect();
+        let nullable = own.iter().map(|field| field.as_ref().clone().with_nullable(true));
+        RecordBatch::try_new(Arc::new(Schema::new(nullable.collect::<Vec<_>>())), named?)
+    }
+
+    /// What is wrong with a row that has a number which its column would round.
+    fn rounded(&self, row: &[u8]) -> Option<String> {
+        let members: HashMap<String, &RawValue> = serde_json::from_slice(row).ok()?;
+        let fields = self.written.fields().iter();
+        fields.into_iter().find_map(|field| {
+            let (number, kind) = rounded(field.data_type(), members.get(field.name())?)?;
+            let name = field.name();
+            Some(format!("column {name} holds {number}, which {kind} would round"))
+        })
     }
 
     /// Why a row is refused, in words for who wrote it.

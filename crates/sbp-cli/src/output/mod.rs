@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use self::floats::Floats;
 use self::text::{quoted, row_text};
 use crate::error::CliError;
-use crate::json::{in_json_schema, insert_bytes};
+use crate::json::{headers, in_json_schema, insert_bytes};
 use crate::terminal::Terminal;
 use crate::when::format_time;
 
@@ -52,12 +52,8 @@ impl Format {
                 line.insert("timestamp".to_owned(), time.into());
                 insert_bytes(&mut line, "key", record.key);
                 insert_bytes(&mut line, "value", record.value);
-                let mut headers = Map::new();
-                for (name, value) in record.headers.clone() {
-                    insert_bytes(&mut headers, name, value);
-                }
-                if !headers.is_empty() {
-                    line.insert("headers".to_owned(), headers.into());
+                if record.headers.clone().next().is_some() {
+                    line.insert("headers".to_owned(), headers(record.headers.clone()));
                 }
                 terminal.line(Value::from(line))
             }

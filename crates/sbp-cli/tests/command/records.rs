@@ -263,6 +263,61 @@ fn a_value_without_a_key_is_not_mistaken_for_one_with_a_key() {
 }
 
 #[test]
+fn two_headers_of_one_name_are_both_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "s", "copy"], ""));
+    text(&run(
+        &server,
+        &["append", "s", "--data", "v", "--header", "a=1", "--header", "a=2"],
+        "",
+    ));
+    text(&run(
+        &server,
+        &["append", "s", "--data", "v", "--header", "a_hex=61"],
+        "",
+    ));
+    let fetched = text(&run(&server, &["fetch", "s", "--json"], ""));
+    let mut headers = Vec::new();
+    for line in fetched.lines() {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        headers.push(record["headers"].to_string());
+    }
+    // The second one's name says that bytes follow, which does not make it the header `a`.
+    assert_eq!(headers, [r#"[{"a":"1"},{"a":"2"}]"#, r#"{"a_hex_hex":"3631"}"#]);
+    text(&run(&server, &["append", "copy", "--format", "json"], &fetched));
+    assert_eq!(text(&run(&server, &["fetch", "copy", "--json"], "")), fetched);
+}
+
+#[test]
+fn nested_bytes_are_marked_and_read_back_and_nested_text_is_quoted() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    let columns = [
+        "bin:binary",
+        "bin_hex:string",
+        "lb:list<binary>",
+        "tags\nof:list<string>",
+    ];
+    for stream in ["s", "copy"] {
+        let mut create = vec!["stream", "create", stream];
+        create.extend(columns.iter().flat_map(|column| ["--column", column]));
+        text(&run(&server, &create, ""));
+    }
+    let row = r#"{"bin_hex_hex":"00","bin_hex":"text","lb_hex":["01",null],"tags\nof":["a\nb","null",null]}"#;
+    text(&run(&server, &["append", "s", "--format", "json"], row));
+    let fetched = text(&run(&server, &["fetch", "s", "--json"], ""));
+    assert!(fetched.ends_with(&format!("\"columns\":{row}}}\n")), "{fetched}");
+    text(&run(&server, &["append", "copy", "--format", "json"], &fetched));
+    let copied = text(&run(&server, &["fetch", "copy", "--json"], ""));
+    assert!(copied.ends_with(&format!("\"columns\":{row}}}\n")), "{copied}");
+    let plain = text(&run(&server, &["fetch", "s"], ""));
+    let columns = plain.splitn(3, ' ').nth(2).unwrap();
+    let expected = r#"bin=00 bin_hex=text lb=["01",null] "tags\nof"=["a\nb","null",null]"#;
+    assert_eq!(columns, format!("{expected}\n"));
+}
+
+#[test]
 fn a_read_that_ends_before_it_begins_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), "127.0.0.1:0");
