@@ -318,6 +318,37 @@ fn nested_bytes_are_marked_and_read_back_and_nested_text_is_quoted() {
 }
 
 #[test]
+fn types_that_no_stream_has_are_refused_where_they_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    let create = |column| refused(&server, &["stream", "create", "s", "--column", column], "");
+    for column in ["n:uint8", "n:UInt64", "n:list<uint32>"] {
+        let said = create(column);
+        assert!(said.contains("--column") && said.contains(column), "{said}");
+    }
+    let help = text(&sbp(&["stream", "create", "--help"]).output().unwrap());
+    assert!(!help.contains("uint") && help.contains("list<TYPE>"), "{help}");
+}
+
+#[test]
+fn a_number_that_would_be_rounded_is_refused_with_its_line_and_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(
+        &server,
+        &["stream", "create", "s", "--column", "price:decimal(10,2)"],
+        "",
+    ));
+    let rows = "{\"price\": 1.500}\n{\"price\": 1.505}\n";
+    let said = refused(&server, &["append", "s", "--format", "json"], rows);
+    for part in ["line 2", "column price", "1.505", "decimal(10,2)"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let stored = text(&run(&server, &["fetch", "s", "--json"], ""));
+    assert!(stored.is_empty(), "{stored}");
+}
+
+#[test]
 fn a_read_that_ends_before_it_begins_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), "127.0.0.1:0");
