@@ -57,6 +57,8 @@ fn stats_of_a_server_are_shown_for_people_and_programs() {
         let found = shown.lines().find(|line| line.trim_start().starts_with(name));
         found.unwrap_or_else(|| panic!("no {name} in {shown}")).to_owned()
     };
+    assert_eq!(line("connections since the start").split_whitespace().count(), 5);
+    assert_eq!(line("connections now").split_whitespace().count(), 3);
     assert_eq!(line("append records").split_whitespace().last(), Some("1"));
     assert_eq!(line("damaged ranges").split_whitespace().last(), Some("0"));
     assert_eq!(
