@@ -105,7 +105,15 @@ impl HttpServer {
         let names: Arc<[String]> = names.collect::<Result<_, _>>()?;
         let (address, tls) = address(&config.listen, server)?;
         let is_guarded = tls.is_some() && server.access.is_some();
-        check_listen_address(address, config.insecure_listen || is_guarded)?;
+        let allowed = check_listen_address(address, config.insecure_listen || is_guarded);
+        allowed.map_err(|error| match error {
+            // All is there but for one word.
+            StartError::InsecureListen { address, .. } if server.tls.is_some() && server.access.is_some() => {
+                let remedy = format!("answer HTTP with the certificate that there is (--http https://{address})");
+                StartError::InsecureListen { address, remedy }
+            }
+            other => other,
+        })?;
         let runtime = Builder::new_current_thread()
             .max_blocking_threads(THREADS)
             .thread_name("sbp-http-answer")
@@ -283,6 +291,8 @@ impl Acceptor {
     }
 
     fn serve(&mut self, stream: TcpStream) {
+        // The peer has gone already.
+        let Ok(from) = stream.peer_addr() else { return };
         // Without them a peer that is gone is noticed later.
         let _set = accept_options(&stream);
         let socket = Socket::new(stream, &self.descriptors);
@@ -292,8 +302,6 @@ impl Acceptor {
         let serving = self.connections.spawn({
             let activity = activity.clone();
             async move {
-        // The peer has gone already.
-        let Ok(from) = stream.peer_addr() else { return };
                 // What a client does wrong, or how slow it is, is its own affair.
                 let _ended = timeout(lifetime, serve(socket, tls, router, &activity)).await;
             }

@@ -609,6 +609,9 @@ pub fn check_listen_address(address: &str, insecure_listen: bool) -> Result<(), 
     } else {
         Err(StartError::InsecureListen {
             address: address.to_owned(),
+            remedy: "say who may do what and encrypt, with a file of tokens (--auth) and a certificate (--tls-cert, \
+                     --tls-key)"
+                .to_owned(),
         })
     }
 }
