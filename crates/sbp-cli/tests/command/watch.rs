@@ -80,6 +80,23 @@ fn stats_of_a_server_are_shown_for_people_and_programs() {
     assert!(text(&sbp(&["cluster"]).env("SBP_SERVERS", &server.address).output().unwrap()).contains("leader"));
 }
 
+/// A variable for clients of another server has it asked over TLS, which it does not speak: what is said to do, does.
+#[test]
+fn an_address_without_tls_is_said_as_it_is_to_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let tls = directory.path().join("tls");
+    text(&sbp(&["tls", "dev"]).arg(&tls).output().unwrap());
+    let data = directory.path().join("data");
+    let server = Watched::start(&["--data-dir", data.to_str().unwrap(), "--http", "127.0.0.1:0"]);
+    let status = |address: &str| {
+        let mut command = sbp(&["cluster", "status", address]);
+        command.env("SBP_TLS_CA", tls.join("ca.crt")).output().unwrap()
+    };
+    let refused = String::from_utf8(status(&server.http).stderr).unwrap();
+    assert!(refused.contains("http://host:port"), "{refused}");
+    assert!(text(&status(&format!("http://{}", server.http))).contains("STATE"));
+}
+
 #[test]
 fn without_http_it_says_what_to_do() {
     let refused = sbp(&["server", "stats", "127.0.0.1:1"]).output().unwrap();
