@@ -169,7 +169,7 @@ impl Observed {
     fn full_disk(&self) -> Option<Problem> {
         let log = &self.owner.log;
         let (kind, how, what) = match (log.disk_is_full(), log.disk_is_nearly_full()) {
-            (true, _) => ("disk-full", "full", "appends"),
+            (true, _) => ("disk-full", "full", "appends that do not fit into what is left"),
             (false, true) => ("disk-nearly-full", "nearly full", "appends too large for what is left"),
             (false, false) => return None,
         };
