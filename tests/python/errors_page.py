@@ -55,7 +55,7 @@ def again(row: Row) -> str:
     how = {
         "now": "",
         "later": ", after longer pauses",
-        "elsewhere": ", at another server",
+        "elsewhere": ", at another server, and not at all where no other has the same",
         "refresh": ", after asking where the range is",
     }
     return f"tried again by the client itself until the time is over{how[row.retry]}"

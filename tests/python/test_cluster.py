@@ -138,6 +138,26 @@ def test_the_placement_driver_can_be_away(cluster: testing.Cluster) -> None:
         client.create_stream("others", replicas=3, acks=2).append(b"x")
 
 
+def test_an_append_whose_only_server_is_away_names_it_and_can_be_tried_again(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders")
+        stream.append(b"before")
+        [server] = stream.describe_ranges()[-1].servers
+        [number] = [number for number, one in cluster.servers.items() if one.address == server]
+        cluster.stop(number)
+        with sbp.connect(cluster.address, timeout=30) as other:
+            for known in (stream, other.stream("orders")):
+                with pytest.raises(sbp.SbpError) as caught:
+                    known.append(b"refused", timeout=1.5)
+                assert caught.value.retriable
+                assert not caught.value.indeterminate
+                assert caught.value.code in (9001, 9003)
+                assert server in str(caught.value)
+        cluster.start(number)
+        stream.append(b"after")
+        assert values(stream) == [b"before", b"after"]
+
+
 def test_what_one_server_has_lost_the_others_have(cluster: testing.Cluster) -> None:
     with sbp.connect(cluster.address, timeout=30) as client:
         stream = client.create_stream("orders", replicas=3, acks=2)

@@ -222,8 +222,11 @@ def test_a_disk_that_changed_its_mind(tmp_path: Path, name: str) -> None:
         error = told(lambda: list(stream.read()))
         assert (type(error), error.code, error.stream, error.offset) == (sbp.DataCorruptedError, 2502, name, 0)
         assert f"damaged from offset 0 to 1 in {segment.name}; `sbp verify`" in str(error)
-        # There is one copy: that is looked up once, and nothing is repeated.
+        # There is one copy: that is looked up once, and nothing is repeated, nor worth repeating.
         assert error.attempts <= 2
+        assert not error.retriable
+        assert "not worth trying again unchanged; read on behind the damage" in str(error)
+        assert "another server" not in str(error)
         assert [record.value for batch in stream.read(start=1) for record in batch.records()] == [b"the second record"]
 
 

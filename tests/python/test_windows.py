@@ -162,6 +162,16 @@ def test_a_read_beyond_the_end_says_so(client: sbp.Client, hours: sbp.Stream) ->
         hours.read(7, 3)
 
 
+def test_a_read_the_wrong_way_round_is_not_beyond_the_end(hours: sbp.Stream) -> None:
+    for start, end, places in [
+        ("latest", "earliest", "180 to 0"),
+        ("latest-1", "latest-5", "179 to 175"),
+        (100, "earliest+3", "100 to 3"),
+    ]:
+        with pytest.raises(sbp.InvalidRequestError, match=f"from offset {places} ends before it begins: swap them"):
+            hours.read(start, end)
+
+
 def test_a_tail_and_a_cursor_start_inside_a_batch(client: sbp.Client, hours: sbp.Stream) -> None:
     with hours.tail(at(61), timeout=20) as tail:
         assert next(tail).base_offset == 61

@@ -397,11 +397,12 @@ pub(crate) struct Fetch {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum FetchFormat {
-    /// A line for each record: offset, time, key=value. A value that could be mistaken is a JSON string: one that is
-    /// empty, is the word null, or has control characters. Bytes that are no UTF-8 are in base 16 behind hex:
+    /// A line for each record: offset, time, key=value. What could be mistaken is a JSON string: a value that is
+    /// empty, is the word null, has control characters, or has a = and no key. Lists, maps and structs are JSON. Bytes that are no
+    /// UTF-8 are in base 16 behind hex:
     Text,
     /// A JSON object for each record. Bytes that are no UTF-8, and columns of bytes, are in base 16 under names that end
-    /// with _hex. `sbp append --format json` takes it.
+    /// with _hex. Headers are an object, or a list of objects where two have the same name. `sbp append --format json` takes it.
     Json,
     /// The values alone, byte for byte, each followed by the delimiter. A null value is written as nothing.
     Raw,

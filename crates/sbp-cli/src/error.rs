@@ -68,8 +68,18 @@ pub(crate) enum CliError {
         directory = directory.display()
     )]
     RestoredDamage { directory: PathBuf, faults: usize },
+    #[error(
+        "the list is whole, but where {count} of {of} streams begin and end could not be asked:{}",
+        lines(unknown), count = unknown.len()
+    )]
+    UnknownPositions { unknown: Vec<ClientError>, of: usize },
     #[error("{0}")]
     Usage(String),
+}
+
+/// Each error in a line of its own.
+fn lines(errors: &[ClientError]) -> String {
+    errors.iter().map(|error| format!("\n  {error}")).collect()
 }
 
 impl CliError {

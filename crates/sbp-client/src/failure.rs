@@ -137,6 +137,11 @@ impl Cause {
         matches!(self, Self::Refused { code, .. } if *code == ErrorCode::RS_DATA_CORRUPTED)
     }
 
+    /// Whether the server that was asked serves no such calls, as a placement driver serves no records.
+    pub(crate) fn is_misdirected(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if *code == ErrorCode::UNSUPPORTED_OPERATION)
+    }
+
     /// Whether another server that has the same records may well answer.
     pub(crate) fn is_of_one_server(&self) -> bool {
         match self {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use axum::Router;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use sbp_server::{ServerConfig, ServerTlsFiles, StartError, TlsFileError, check_listen_address};
@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::activity::Activity;
 use crate::guard::host_name;
-use crate::routes::{Answers, THREADS, routes};
+use crate::routes::{Answers, Origin, THREADS, routes};
 
 /// Connections at once. For one more, the oldest is ended of those that have not sent a whole request, else of those that
 /// were answered, else of those that do not read their answers. While all are being answered, the next one waits.
@@ -105,7 +105,15 @@ impl HttpServer {
         let names: Arc<[String]> = names.collect::<Result<_, _>>()?;
         let (address, tls) = address(&config.listen, server)?;
         let is_guarded = tls.is_some() && server.access.is_some();
-        check_listen_address(address, config.insecure_listen || is_guarded)?;
+        let allowed = check_listen_address(address, config.insecure_listen || is_guarded);
+        allowed.map_err(|error| match error {
+            // All is there but for one word.
+            StartError::InsecureListen { address, .. } if server.tls.is_some() && server.access.is_some() => {
+                let remedy = format!("answer HTTP with the certificate that there is (--http https://{address})");
+                StartError::InsecureListen { address, remedy }
+            }
+            other => other,
+        })?;
         let runtime = Builder::new_current_thread()
             .max_blocking_threads(THREADS)
             .thread_name("sbp-http-answer")
@@ -283,10 +291,13 @@ impl Acceptor {
     }
 
     fn serve(&mut self, stream: TcpStream) {
+        // The peer has gone already.
+        let Ok(from) = stream.peer_addr() else { return };
         // Without them a peer that is gone is noticed later.
         let _set = accept_options(&stream);
         let socket = Socket::new(stream, &self.descriptors);
-        let (router, tls, lifetime) = (self.router.clone(), self.tls.clone(), self.lifetime);
+        let router = self.router.clone().layer(Extension(Origin(from)));
+        let (tls, lifetime) = (self.tls.clone(), self.lifetime);
         let activity = Activity::new(Instant::now());
         let serving = self.connections.spawn({
             let activity = activity.clone();

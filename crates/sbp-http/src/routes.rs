@@ -1,12 +1,12 @@
 //! The paths and their answers.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Query as Asked, Request, State};
 use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware::{Next, from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::{Extension, Router};
 use hyper::body::Frame;
 use sbp_server::{Monitor, Permission, Problem, Query, Scrape, Sort};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ const STREAMS: usize = 100;
 const MOST_STREAMS: usize = 1_000;
 /// The longest text that is searched for: no name is longer.
 const LONGEST_SEARCH: usize = 255;
+
+const METRICS: &str = "/metrics";
+const STATUS: &str = "/status.json";
 
 const JSON: &str = "application/json";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -105,10 +109,10 @@ struct Choice {
 
 pub(crate) fn routes(answers: Answers) -> Router {
     let mut router = Router::new()
-        .route("/metrics", get(metrics))
+        .route(METRICS, get(metrics))
         .route("/health/live", get(async || "alive\n"))
         .route("/health/ready", get(health))
-        .route("/status.json", get(status));
+        .route(STATUS, get(status));
     for file in FILES {
         let answer = async move || ([(CONTENT_TYPE, file.media_type)], file.text);
         router = router.route(file.path, get(answer));
@@ -130,10 +134,15 @@ async fn refuse_others(State(answers): State<Answers>, request: Request, next: N
     next.run(request).await
 }
 
-/// The answer to those who may not see the figures, where the server asks who somebody is; `None` to all others.
-fn refusal(monitor: &Monitor, headers: &HeaderMap) -> Option<Response> {
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin(pub(crate) SocketAddr);
+
+/// The answer to those who may not see the figures under this path, where the server asks who somebody is; `None` to all
+/// others.
+fn refusal(monitor: &Monitor, headers: &HeaderMap, Origin(from): Origin, path: &str) -> Option<Response> {
     let refuse = |code: StatusCode, text: &'static str| (code, [(WWW_AUTHENTICATE, "Bearer")], text).into_response();
-    match monitor.permission(bearer(headers)) {
+    match monitor.permission_for(bearer(headers), from, path) {
         Permission::Granted => None,
         Permission::Unknown => Some(refuse(
             StatusCode::UNAUTHORIZED,
@@ -146,8 +155,8 @@ fn refusal(monitor: &Monitor, headers: &HeaderMap) -> Option<Response> {
     }
 }
 
-async fn metrics(State(answers): State<Answers>, headers: HeaderMap) -> Response {
-    if let Some(refused) = refusal(&answers.monitor, &headers) {
+async fn metrics(State(answers): State<Answers>, Extension(from): Extension<Origin>, headers: HeaderMap) -> Response {
+    if let Some(refused) = refusal(&answers.monitor, &headers, from, METRICS) {
         return refused;
     }
     let pieces = Pieces {
@@ -197,7 +206,8 @@ impl HttpBody for Pieces {
 
 async fn health(State(answers): State<Answers>, headers: HeaderMap) -> Response {
     let mut readiness = answers.monitor.verdict();
-    if refusal(&answers.monitor, &headers).is_none() {
+    // Who may not see it all is told less, and not refused.
+    if answers.monitor.permission(bearer(&headers)) == Permission::Granted {
         let monitor = answers.monitor.clone();
         match timeout(CHECK_TIME, answers.checks.run(move || monitor.readiness())).await {
             Ok(Some(found)) => readiness = found,
@@ -216,8 +226,13 @@ async fn health(State(answers): State<Answers>, headers: HeaderMap) -> Response 
     (code, json(&readiness)).into_response()
 }
 
-async fn status(State(answers): State<Answers>, headers: HeaderMap, Asked(choice): Asked<Choice>) -> Response {
-    if let Some(refused) = refusal(&answers.monitor, &headers) {
+async fn status(
+    State(answers): State<Answers>,
+    Extension(from): Extension<Origin>,
+    headers: HeaderMap,
+    Asked(choice): Asked<Choice>,
+) -> Response {
+    if let Some(refused) = refusal(&answers.monitor, &headers, from, STATUS) {
         return refused;
     }
     if choice.search.len() > LONGEST_SEARCH {

@@ -47,12 +47,13 @@ pub enum StartError {
     /// Other machines could reach the address, and `insecure_listen` is not set.
     #[error(
         "{address} can be reached from other machines, and whoever reaches it could do everything, or read along: listen \
-         on 127.0.0.1; or say who may do what and encrypt, with a file of tokens (--auth) and a certificate (--tls-cert, \
-         --tls-key); or say insecure_listen (--insecure-listen) if the network is trusted"
+         on 127.0.0.1; or {remedy}; or say insecure_listen (--insecure-listen) if the network is trusted"
     )]
     InsecureListen {
         /// The address asked for.
         address: String,
+        /// What makes it secure.
+        remedy: String,
     },
     /// A certificate or key for TLS cannot be used.
     #[error("TLS: {0}")]

@@ -1,6 +1,7 @@
 //! How others look at a server, from before it recovers until after it has ended.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -39,6 +40,8 @@ pub(crate) trait Figures: Send + Sync {
     fn problems(&self) -> Vec<Problem>;
     /// Whether who has this token may see all of that; empty: no token.
     fn permission(&self, token: &str) -> Permission;
+    /// The same, for somebody there who asks for what is under this path. That he may not is written to the audit file.
+    fn permission_for(&self, token: &str, from: SocketAddr, path: &str) -> Permission;
     /// Why the server is read-only, if it is.
     fn failure(&self) -> Option<Arc<ServerFailure>>;
 }
@@ -90,6 +93,14 @@ impl Monitor {
     pub fn permission(&self, token: &str) -> Permission {
         let (_, figures) = self.look();
         figures.map_or(Permission::Granted, |figures| figures.permission(token))
+    }
+
+    /// As [`permission`](Self::permission), for somebody there who asks for what is under this path. That he may not is
+    /// written to the audit file.
+    #[must_use]
+    pub fn permission_for(&self, token: &str, from: SocketAddr, path: &str) -> Permission {
+        let (_, figures) = self.look();
+        figures.map_or(Permission::Granted, |figures| figures.permission_for(token, from, path))
     }
 
     /// Whether the server can be sent work, without the problems: takes two locks for moments, and waits for nothing.

@@ -1,13 +1,15 @@
 //! What a running server shows of itself.
 
 use std::cmp::Reverse;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use sbp_log::DamagedInterval;
-use sbp_messages::Token;
+use sbp_messages::{ErrorCode, Token};
 use sbp_types::{RangeKey, ServerId, StreamId};
 
+use crate::access::Asker;
 use crate::connections::Connections;
 use crate::cursors::cursors;
 use crate::disk_space::{DiskSpace, KnownSpace};
@@ -129,14 +131,20 @@ impl Figures for Observed {
     }
 
     fn permission(&self, token: &str) -> Permission {
-        let Some(access) = &self.node.access else {
-            return Permission::Granted;
+        self.permission_of(token).0
+    }
+
+    fn permission_for(&self, token: &str, from: SocketAddr, path: &str) -> Permission {
+        let (permission, who) = self.permission_of(token);
+        let code = match permission {
+            Permission::Granted => None,
+            Permission::Unknown => Some(ErrorCode::UNAUTHORIZED),
+            Permission::Forbidden => Some(ErrorCode::FORBIDDEN),
         };
-        match access.authenticate(&Token::new(token), None, self.node.moment()) {
-            Ok(principal) if principal.may_watch() => Permission::Granted,
-            Ok(_) => Permission::Forbidden,
-            Err(_) => Permission::Unknown,
+        if let (Some(code), Some(audit)) = (code, &self.node.audit) {
+            audit.note_http(&Asker { who, from }, path, code);
         }
+        permission
     }
 
     fn failure(&self) -> Option<Arc<ServerFailure>> {
@@ -145,11 +153,23 @@ impl Figures for Observed {
 }
 
 impl Observed {
+    /// What who has this token may see, and his name.
+    fn permission_of(&self, token: &str) -> (Permission, Option<Arc<str>>) {
+        let Some(access) = &self.node.access else {
+            return (Permission::Granted, None);
+        };
+        match access.authenticate(&Token::new(token), None, self.node.moment()) {
+            Ok(principal) if principal.may_watch() => (Permission::Granted, Some(Arc::clone(&principal.name))),
+            Ok(principal) => (Permission::Forbidden, Some(Arc::clone(&principal.name))),
+            Err(_) => (Permission::Unknown, None),
+        }
+    }
+
     /// That the disk has no room, or little.
     fn full_disk(&self) -> Option<Problem> {
         let log = &self.owner.log;
         let (kind, how, what) = match (log.disk_is_full(), log.disk_is_nearly_full()) {
-            (true, _) => ("disk-full", "full", "appends"),
+            (true, _) => ("disk-full", "full", "appends that do not fit into what is left"),
             (false, true) => ("disk-nearly-full", "nearly full", "appends too large for what is left"),
             (false, false) => return None,
         };

@@ -384,8 +384,9 @@ fn is_guarded(config: &ServerConfig) -> bool {
 }
 
 /// Opens the file that says who may do what.
-fn open_access(config: &ServerConfig) -> Result<Option<Arc<Access>>, StartError> {
-    let access = config.access.as_ref().map(Access::open);
+fn open_access(config: &ServerConfig, audit: Option<&Arc<Audit>>) -> Result<Option<Arc<Access>>, StartError> {
+    let open = |names| Access::open(names, audit.cloned());
+    let access = config.access.as_ref().map(open);
     Ok(access.transpose()?.map(Arc::new))
 }
 
@@ -398,9 +399,9 @@ fn open_node(
     disk: &Arc<DiskWatch>,
 ) -> Result<(Arc<Node>, Arc<RangeServer>), StartError> {
     let config = context.config;
-    let access = open_access(config)?;
     let audit = config.audit.as_deref().map(Audit::open).transpose();
     let audit = audit.map_err(StartError::Audit)?.map(Arc::new);
+    let access = open_access(config, audit.as_ref())?;
     let parts = StorageParts {
         files: Arc::clone(files),
         clock: Arc::new(SystemClock::new()),
@@ -614,6 +615,9 @@ pub fn check_listen_address(address: &str, insecure_listen: bool) -> Result<(), 
     } else {
         Err(StartError::InsecureListen {
             address: address.to_owned(),
+            remedy: "say who may do what and encrypt, with a file of tokens (--auth) and a certificate (--tls-cert, \
+                     --tls-key)"
+                .to_owned(),
         })
     }
 }

@@ -10,6 +10,9 @@ use crate::error::StartError;
 use crate::meta::{self, Copied, read_copy};
 use crate::storage::{Stored, check_together, install, log_error};
 
+/// The file that says what the log is, and how often it was started.
+pub(crate) const SUPERBLOCK: &str = "superblock";
+
 /// What a check of a data directory found.
 #[derive(Clone, Debug, Default)]
 pub struct DirectoryReport {
@@ -146,7 +149,10 @@ fn read_metadata(
         boot_id: log.starts.saturating_add(1),
         ..Recovered::default()
     };
-    if let Err(error) = check_together(directory, &stored.state, &stored.held, stored.starts, &recovered) {
+    // Without the superblock nobody knows how often the log was started, and so which of the two is older.
+    let is_counted = !log.faults.iter().any(|fault| fault.file.ends_with(SUPERBLOCK));
+    if is_counted && let Err(error) = check_together(directory, &stored.state, &stored.held, stored.starts, &recovered)
+    {
         report.fault(path, length, error.to_string());
     }
     Some(stored)

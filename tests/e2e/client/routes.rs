@@ -252,6 +252,43 @@ async fn servers_that_come_back_under_other_addresses_are_found() {
     .await;
 }
 
+/// What an append says whose range server is away, to those who know where the stream is and to those who do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_whose_range_server_is_away_names_it_and_can_be_tried_again() {
+    let cluster = Cluster::start();
+    let client = clients::client(&cluster.address);
+    bounded_by(LIMIT, async {
+        wait_for_both(&client).await;
+        let streams = streams(&client).await;
+        let options = AppendOptions {
+            timeout: Some(Duration::from_millis(1_500)),
+            ..AppendOptions::default()
+        };
+        let away = cluster.range_servers[0].address().to_owned();
+        let mut on_it = Vec::new();
+        for &stream in &streams {
+            let ranges = client.list_ranges(stream, None).await.unwrap();
+            if ranges[0].primary().unwrap().advertise_addr == away {
+                on_it.push(stream);
+            }
+        }
+        client.append(on_it[0], vec![1], &options).await.unwrap();
+        cluster.range_servers[0].shutdown().unwrap();
+        let new = clients::client(&cluster.address);
+        for client in [&client, &new, &new] {
+            let error = client.append(on_it[0], vec![2], &options).await.unwrap_err();
+            assert!(error.is_retriable() && !error.is_indeterminate(), "{error}");
+            assert!(error.is_timeout() || error.kind() == ErrorKind::Unreachable, "{error}");
+            assert!(error.to_string().contains(&away), "{error} does not name {away}");
+            assert_eq!(error.stream(), Some(on_it[0]), "{error}");
+        }
+        for client in [client, new] {
+            client.close().await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_trimmed_before_it_was_read_is_reported_exactly() {
     let server = quick_anywhere();

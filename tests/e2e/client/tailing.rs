@@ -1,14 +1,14 @@
 //! What a tail makes of ends of ranges, of records that are gone, and of times.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use sbp_client::codes;
-use sbp_client::{Client, ErrorKind, Gap, OnGap, Position, TailEvent, TailOptions};
+use sbp_client::{AppendOptions, Client, ErrorKind, Gap, OnGap, Position, TailEvent, TailOptions};
 use sbp_e2e::batches::batch;
 use sbp_e2e::clients::client_with;
 use sbp_e2e::scripted::{Peer, client, listener};
-use sbp_e2e::wait::bounded;
+use sbp_e2e::wait::{LIMIT, bounded, bounded_by};
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
     ErrorCode, FetchInfo, FetchRequest, FetchResponse, FetchResult, ListRangesRequest, ListRangesResponse,
@@ -382,4 +382,51 @@ async fn a_tail_from_a_time_begins_with_the_first_record_of_that_time() {
     };
     let ((seen, _tail), _peer) = bounded(async { tokio::join!(following, server) }).await;
     assert_eq!(seen, [(12, 14), (14, 16)]);
+}
+
+/// Tails of one client share a connection, which lets some of them wait at the server: the others take turns, also with those
+/// that nobody reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_tails_than_may_wait_on_a_connection_all_get_what_is_appended() {
+    const READ: usize = 300;
+    const IDLE: usize = 300;
+    const SOON: Duration = Duration::from_secs(5);
+    let server = sbp_e2e::servers::quick_anywhere();
+    let client = client_with(server.address(), |_| ());
+    let stream = sbp_e2e::clients::stream(&client).await;
+    bounded_by(LIMIT, async {
+        let from = [(stream, Position::Latest)];
+        let mut idle = Vec::new();
+        let mut tails = Vec::new();
+        for _ in 0..IDLE {
+            idle.push(client.tail(&from, TailOptions::default()).await.unwrap());
+        }
+        for _ in 0..READ {
+            tails.push(client.tail(&from, TailOptions::default()).await.unwrap());
+        }
+        for round in 0..3 {
+            let reading: Vec<_> = tails
+                .into_iter()
+                .map(|mut tail| {
+                    tokio::spawn(async move {
+                        let batch = tail.next().await.unwrap().unwrap();
+                        (tail, batch.from)
+                    })
+                })
+                .collect();
+            let options = AppendOptions::default();
+            client.append(stream, vec![1], &options).await.unwrap();
+            let began = Instant::now();
+            tails = Vec::new();
+            for read in reading {
+                let (tail, offset) = read.await.unwrap();
+                assert_eq!(offset, Offset(round));
+                tails.push(tail);
+            }
+            assert!(began.elapsed() < SOON, "round {round} took {:?}", began.elapsed());
+        }
+        assert_eq!(server.stats().refusals, 0, "no FETCH is one too many");
+        client.close().await;
+    })
+    .await;
 }

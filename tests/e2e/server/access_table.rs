@@ -321,7 +321,8 @@ fn nothing_is_served_to_a_stranger() {
 fn the_page_has_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/access.md");
     let page = std::fs::read_to_string(path).unwrap();
-    let mut table = String::from("| operation | about | needs |\n| --- | --- | --- |\n");
+    let test = "[`each_operation_needs_what_its_row_says`](../../tests/e2e/server/access_table.rs)";
+    let mut table = String::from("| operation | about | needs | test |\n| --- | --- | --- | --- |\n");
     for row in operations() {
         let words: Vec<_> = row.rights.iter().map(|right| format!("`{}`", right.word())).collect();
         let needs = if words.is_empty() {
@@ -330,7 +331,7 @@ fn the_page_has_the_table() {
             words.join(" or ")
         };
         table.push_str(&format!(
-            "| {} | {} | {needs} |\n",
+            "| {} | {} | {needs} | {test} |\n",
             row.opcode.name().unwrap(),
             row.subject.words()
         ));

@@ -8,7 +8,7 @@ use sbp_e2e::access::{Names, client_as, hello};
 use sbp_e2e::admin::{open_next, seal};
 use sbp_e2e::clients::stream_ids;
 use sbp_e2e::peer::Peer;
-use sbp_e2e::wait::bounded;
+use sbp_e2e::wait::{bounded, until};
 use sbp_frame::OpCode;
 use sbp_messages::{ClientRole, SealKind, Stream, Token};
 use serde_json::Value;
@@ -150,10 +150,44 @@ fn ranges_have_their_numbers_and_who_is_thrown_out_has_a_line() {
     let lines = lines(&file);
     let ranges: Vec<_> = lines.iter().map(|line| line["range"].as_i64()).collect();
     let operations: Vec<_> = lines.iter().map(|line| line["operation"].as_str().unwrap()).collect();
-    assert_eq!(operations, ["CREATE_STREAMS", "SEAL_RANGES", "CREATE_RANGE", "GOAWAY"]);
-    assert_eq!(ranges, [None, Some(0), Some(1), None], "{lines:?}");
-    assert_eq!(told(&lines[3]), ["gone", "GOAWAY", "-", "1401"]);
-    assert!(lines[3]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert_eq!(
+        operations,
+        [
+            "CREATE_STREAMS",
+            "SEAL_RANGES",
+            "CREATE_RANGE",
+            "NAME_REMOVED",
+            "GOAWAY"
+        ]
+    );
+    assert_eq!(ranges, [None, Some(0), Some(1), None, None], "{lines:?}");
+    assert_eq!(told(&lines[4]), ["gone", "GOAWAY", "-", "1401"]);
+    assert!(lines[4]["from"].as_str().unwrap().starts_with("127.0.0.1:"));
+}
+
+/// What becomes of names is written when the server has read it, and nobody knows who did it.
+#[test]
+fn names_that_are_added_changed_and_removed_have_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("audit.jsonl");
+    let names = Names::default();
+    names.add("root", &["admin:*"]);
+    let server = names.serve_with(|config| config.audit = Some(file.clone()));
+    let written = |count| until("the lines are written", || (lines(&file).len() >= count).then_some(()));
+    names.add("billing", &["read:orders/*"]);
+    written(1);
+    names.add("billing", &["read:*"]);
+    written(2);
+    names.revoke("billing");
+    written(3);
+    server.shutdown().unwrap();
+    let lines = lines(&file);
+    let shown: Vec<_> = lines.iter().map(told).collect();
+    let expected = ["NAME_ADDED", "NAME_CHANGED", "NAME_REMOVED"].map(|what| ["-", what, "billing", "ok"]);
+    assert_eq!(shown, expected);
+    for line in &lines {
+        assert!(line["who"].is_null() && line.get("from").is_none(), "{line}");
+    }
 }
 
 /// A refusal that is no question of rights is none of the audit's.

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use arrow_schema::{DataType, Field, TimeUnit};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use sbp_client::Position;
+use sbp_record::StreamSchema;
 
 use super::{ClusterAction, Connection};
 use crate::when::{millis, parse_duration, parse_position};
@@ -99,7 +100,7 @@ pub(crate) struct CreateStreams {
     #[arg(long, value_parser = clap::value_parser!(i8).range(1..), value_name = "NUMBER")]
     pub(crate) acks: Option<i8>,
     /// A column, may be given several times: records are then rows of these columns. Types are string, binary, bool,
-    /// int8 to int64, uint8 to uint64, float32, float64, date, timestamp, decimal(P,S), or as Arrow writes them.
+    /// int8 to int64, float32, float64, date, timestamp, decimal(P,S), list<TYPE>, or as Arrow writes them.
     #[arg(long = "column", value_name = "NAME:TYPE", value_parser = parse_column)]
     pub(crate) columns: Vec<Field>,
     /// A property, may be given several times.
@@ -189,7 +190,9 @@ fn parse_column(text: &str) -> Result<Field, String> {
         .split_once(':')
         .filter(|(name, _)| !name.is_empty())
         .ok_or("write NAME:TYPE")?;
-    Ok(Field::new(name, parse_type(kind)?, true))
+    let field = Field::new(name, parse_type(kind)?, true);
+    StreamSchema::from_arrow(&Schema::new(vec![field.clone()])).map_err(|error| error.to_string())?;
+    Ok(field)
 }
 
 /// A type by the name that users of pandas, Spark and SQL know, or by Arrow's own.
@@ -203,6 +206,9 @@ fn parse_type(text: &str) -> Result<DataType, String> {
             )),
         };
     }
+    if let Some(item) = text.strip_prefix("list<").and_then(|rest| rest.strip_suffix('>')) {
+        return Ok(DataType::new_list(parse_type(item.trim())?, true));
+    }
     Ok(match text {
         "string" => DataType::Utf8,
         "binary" => DataType::Binary,
@@ -211,10 +217,6 @@ fn parse_type(text: &str) -> Result<DataType, String> {
         "int16" => DataType::Int16,
         "int32" | "int" => DataType::Int32,
         "int64" | "bigint" => DataType::Int64,
-        "uint8" => DataType::UInt8,
-        "uint16" => DataType::UInt16,
-        "uint32" => DataType::UInt32,
-        "uint64" => DataType::UInt64,
         "float32" | "float" => DataType::Float32,
         "float64" | "double" => DataType::Float64,
         "date" => DataType::Date32,
@@ -259,7 +261,22 @@ mod tests {
         assert_eq!(kind("a:string"), Ok(DataType::Utf8));
         assert_eq!(kind("a:decimal(10, 2)"), Ok(DataType::Decimal128(10, 2)));
         assert_eq!(kind("a:List(Int32)").map(|kind| kind.is_nested()), Ok(true));
-        for wrong in ["a", ":string", "a:text", "a:decimal(50,2)", "a:"] {
+        assert_eq!(kind("a:list<int32>"), Ok(DataType::new_list(DataType::Int32, true)));
+        assert_eq!(
+            kind("a:list<list<decimal(10,2)>>").map(|kind| kind.is_nested()),
+            Ok(true)
+        );
+        for wrong in [
+            "a:uint8",
+            "a:UInt64",
+            "a:list<uint8>",
+            "a:list<>",
+            "a",
+            ":string",
+            "a:text",
+            "a:decimal(50,2)",
+            "a:",
+        ] {
             assert!(kind(wrong).is_err(), "{wrong}");
         }
     }

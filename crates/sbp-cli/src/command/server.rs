@@ -1,5 +1,6 @@
 //! `sbp server` and `sbp cluster status`: what a server tells over HTTP.
 
+use std::collections::HashSet;
 use std::fs;
 
 use serde_json::Value;
@@ -19,11 +20,21 @@ pub(crate) fn run(asked: &Server, terminal: &mut Terminal) -> Result<(), CliErro
     terminal.line("")?;
     latencies(&server["latencies"], terminal)?;
     terminal.line("")?;
-    let figures = ["counts", "gauges"]
-        .iter()
-        .flat_map(|part| server[part].as_object().into_iter().flatten());
+    let part = |part| server[part].as_object().into_iter().flatten();
+    let figures = part("counts").chain(part("gauges"));
     let rows = figures.filter(|(_, value)| value.is_number() || value.is_boolean());
-    let rows = rows.map(|(name, value)| vec![name.replace('_', " "), value.to_string()]);
+    // What there is now, and what there was since the start, may have the same name.
+    let now = |name: &String| server["counts"].get(name).is_some() && server["gauges"].get(name).is_some();
+    let mut shown = HashSet::new();
+    let rows = rows.map(|(name, value)| {
+        let words = name.replace('_', " ");
+        let words = match (now(name), shown.insert(name)) {
+            (false, _) => words,
+            (true, true) => format!("{words} since the start"),
+            (true, false) => format!("{words} now"),
+        };
+        vec![words, value.to_string()]
+    });
     terminal.table(&["", ">"], rows.collect())?;
     let refusals = server["counts"]["refusals"].as_array().into_iter().flatten();
     for refused in refusals {

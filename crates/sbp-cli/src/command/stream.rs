@@ -2,9 +2,11 @@
 
 mod change;
 
+use std::time::Duration;
+
 use arrow_schema::Schema;
 use sbp_client::{ClientError, Positions};
-use sbp_messages::{KeyValue, Range, Stream as Description};
+use sbp_messages::{ErrorCode, KeyValue, Range, Stream as Description};
 use sbp_record::StreamSchema;
 use serde_json::json;
 
@@ -14,6 +16,9 @@ use crate::error::CliError;
 use crate::session::Session;
 use crate::terminal::Terminal;
 use crate::when::{format_time, millis};
+
+/// How long a list waits for servers that do not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(stream: Stream, terminal: &mut Terminal) -> Result<(), CliError> {
     match stream.action {
@@ -88,16 +93,35 @@ fn list(connection: &Connection, json: bool, terminal: &mut Terminal) -> Result<
     let session = Session::new(connection)?;
     let streams = session.wait(session.client.list_streams(None))?;
     let ids: Vec<_> = streams.iter().map(|stream| stream.stream_id).collect();
-    let positions = session.wait(session.client.positions(&ids, None))?;
-    // A stream that was deleted meanwhile has no positions.
-    let rows = streams.iter().zip(positions.into_iter().map(Result::ok));
+    let timeout = connection.timeout.min(PATIENCE);
+    let positions = session.wait(session.client.positions_that_are_known(&ids, Some(timeout)))?;
+    let mut unknown = Vec::new();
+    let rows = streams
+        .iter()
+        .zip(positions)
+        .map(|(stream, positions)| match positions {
+            Ok(found) => (stream, Some(found), None),
+            // It was deleted meanwhile.
+            Err(error) if error.code() == ErrorCode::NOT_FOUND => (stream, None, None),
+            Err(error) => {
+                let error = error.with_stream_name(&stream.name);
+                unknown.push(error.clone());
+                (stream, None, Some(error))
+            }
+        });
+    let rows: Vec<_> = rows.collect();
     if json {
-        for (stream, positions) in rows {
-            terminal.line(to_json(stream, positions, &[]))?;
+        for (stream, positions, error) in rows {
+            let mut line = to_json(stream, positions, &[]);
+            if let (Some(error), Some(line)) = (error, line.as_object_mut()) {
+                line.insert("error".to_owned(), error.to_string().into());
+            }
+            terminal.line(line)?;
         }
-        return terminal.flush();
+        terminal.flush()?;
+        return all_known(unknown, streams.len());
     }
-    let rows = rows.map(|(stream, positions)| {
+    let rows = rows.into_iter().map(|(stream, positions, _)| {
         let offset = |pick: fn(Positions) -> i64| positions.map_or_else(String::new, |found| pick(found).to_string());
         vec![
             stream.stream_id.to_string(),
@@ -115,7 +139,16 @@ fn list(connection: &Connection, json: bool, terminal: &mut Terminal) -> Result<
     terminal.table(
         &[">ID", "NAME", ">EARLIEST", ">LATEST", "RECORDS", ">REPLICAS", "CREATED"],
         rows.collect(),
-    )
+    )?;
+    all_known(unknown, streams.len())
+}
+
+/// An error that names the streams whose positions are not known, if there are any.
+fn all_known(unknown: Vec<ClientError>, of: usize) -> Result<(), CliError> {
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::UnknownPositions { unknown, of })
 }
 
 fn describe(connection: &Connection, name: &str, json: bool, terminal: &mut Terminal) -> Result<(), CliError> {

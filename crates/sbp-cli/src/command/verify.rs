@@ -66,10 +66,7 @@ pub(super) fn write_faults(faults: &[DirectoryFault], terminal: &mut Terminal) -
         for lost in &fault.lost {
             let LostRecords { range, from, to, .. } = lost;
             let stream = stream(lost);
-            terminal.line(format_args!(
-                "  lost: {stream}, range {range}, offsets {from} to {}",
-                to - 1
-            ))?;
+            terminal.line(format_args!("  lost: {stream}, range {range}, offsets {from} to {to}"))?;
         }
         match (fault.more_lost, fault.lost.is_empty()) {
             (true, _) => terminal.line("  more records may be lost; nothing tells which")?,

@@ -6,7 +6,7 @@ use sbp_types::StreamId;
 use serde_json::{Map, Value};
 
 use super::Lines;
-use crate::json::take_bytes;
+use crate::json::{take_bytes, take_headers};
 use crate::when::parse_time;
 
 /// A record for each line, all with the same key and headers where lines do not bring their own.
@@ -98,18 +98,7 @@ fn read(line: &[u8]) -> Result<Said, String> {
     };
     let headers = match line.remove("headers") {
         None => Vec::new(),
-        Some(Value::Object(mut headers)) => {
-            let names: Vec<_> = headers
-                .keys()
-                .map(|name| name.strip_suffix("_hex").unwrap_or(name).to_owned())
-                .collect();
-            let taken = names.into_iter().map(|name| {
-                let value = take_bytes(&mut headers, &name)?.flatten();
-                Ok((name, value))
-            });
-            taken.collect::<Result<_, String>>()?
-        }
-        Some(_) => return Err("\"headers\" is no object".to_owned()),
+        Some(said) => take_headers(said)?,
     };
     line.remove("offset");
     match line.keys().next() {
@@ -155,7 +144,7 @@ mod tests {
             (r#"{"key": "k"}"#, "needs \"value\""),
             (r#"{"value": "v", "origin": "SFO"}"#, "\"origin\""),
             (r#"{"value": "v", "timestamp": "soon"}"#, "no time"),
-            (r#"{"value": "v", "headers": []}"#, "no object"),
+            (r#"{"value": "v", "headers": 1}"#, "neither an object"),
             ("[1]", "no JSON object"),
             ("value", "no JSON object"),
         ] {

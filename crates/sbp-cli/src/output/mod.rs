@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use self::floats::Floats;
 use self::text::{quoted, row_text};
 use crate::error::CliError;
-use crate::json::{in_json_schema, insert_bytes};
+use crate::json::{headers, in_json_schema, insert_bytes};
 use crate::terminal::Terminal;
 use crate::when::format_time;
 
@@ -36,8 +36,14 @@ impl Format {
         let time = format_time(TimestampMs(record.timestamp_us.div_euclid(1_000)));
         match self {
             Self::Text => {
-                let key = record.key.map(|key| format!("{}=", quoted(key))).unwrap_or_default();
-                let value = record.value.map_or("null".into(), quoted);
+                let key = record
+                    .key
+                    .map(|key| format!("{}=", quoted(key, true)))
+                    .unwrap_or_default();
+                // A value without a key may not look like a key and a value.
+                let value = record
+                    .value
+                    .map_or("null".into(), |value| quoted(value, record.key.is_none()));
                 terminal.line(format_args!("{} {time} {key}{value}", record.offset))
             }
             Self::Json => {
@@ -46,12 +52,8 @@ impl Format {
                 line.insert("timestamp".to_owned(), time.into());
                 insert_bytes(&mut line, "key", record.key);
                 insert_bytes(&mut line, "value", record.value);
-                let mut headers = Map::new();
-                for (name, value) in record.headers.clone() {
-                    insert_bytes(&mut headers, name, value);
-                }
-                if !headers.is_empty() {
-                    line.insert("headers".to_owned(), headers.into());
+                if record.headers.clone().next().is_some() {
+                    line.insert("headers".to_owned(), headers(record.headers.clone()));
                 }
                 terminal.line(Value::from(line))
             }
@@ -73,7 +75,8 @@ impl Format {
         let time = format_time(time);
         match self {
             Self::Text => {
-                for (text, offset) in row_text(&in_json_schema(rows)?, rows.schema_ref())?.zip(first.0..) {
+                let lines = row_text(&in_json_schema(rows)?, rows.schema_ref())?;
+                for (text, offset) in lines.into_iter().zip(first.0..) {
                     terminal.line(format_args!("{offset} {time} {text}"))?;
                 }
             }

@@ -83,7 +83,7 @@ fn a_flipped_byte_is_named_with_file_stream_and_offsets_and_nothing_is_changed()
     assert_eq!(fault["lost"], lost);
     let said = String::from_utf8(verify(dir.path(), &[]).stdout).unwrap();
     assert!(
-        said.contains("lost: stream 1 (orders), range 0, offsets 4 to 5"),
+        said.contains("lost: stream 1 (orders), range 0, offsets 4 to 6"),
         "{said}"
     );
 
@@ -100,6 +100,31 @@ fn a_flipped_byte_is_named_with_file_stream_and_offsets_and_nothing_is_changed()
     let damaged = verify(dir.path(), &["--json"]);
     assert_eq!(damaged.status.code(), Some(3), "{}", errors(&damaged));
     assert_eq!(report(&damaged)["faults"][0]["file"], metadata.to_str().unwrap());
+}
+
+#[test]
+fn a_flipped_byte_of_the_superblock_is_no_fault_of_the_metadata() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "orders"], ""));
+    assert!(server.end(Signal::TERM).success());
+    let superblock = dir.path().join("superblock");
+    let sound = fs::read(&superblock).unwrap();
+    let mut named = 0;
+    for at in 0..sound.len().min(64) {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        fs::write(&superblock, &bytes).unwrap();
+        let damaged = verify(dir.path(), &["--json"]);
+        let text = format!("{}{}", String::from_utf8_lossy(&damaged.stdout), errors(&damaged));
+        assert!(
+            !damaged.status.success() && text.contains("superblock"),
+            "byte {at}: {text}"
+        );
+        assert!(!text.contains("metadata.redb"), "byte {at}: {text}");
+        named += 1;
+    }
+    assert!(named > 0);
 }
 
 #[test]

@@ -248,3 +248,90 @@ fn how_many_servers_hold_a_stream_is_asked_for_and_shown() {
     let shown = text(&run(&server, &["cluster"], ""));
     assert!(shown.contains("MISSING REPLICAS") && shown.contains("up"), "{shown}");
 }
+
+/// A placement driver, and two range servers with streams on both.
+struct Apart {
+    _directories: Vec<tempfile::TempDir>,
+    driver: Serving,
+    range_servers: Vec<Serving>,
+}
+
+impl Apart {
+    fn start() -> Self {
+        let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let serve = |directory: &tempfile::TempDir, role: &[&str]| {
+            let mut command = sbp(&["serve", "--log", "error", "--listen", "127.0.0.1:0", "--data-dir"]);
+            Serving::spawn(command.arg(directory.path()).args(role))
+        };
+        let driver = serve(&directories[0], &["--role", "placement-driver"]);
+        let role = ["--role", "range-server", "--placement-driver", &driver.address];
+        let range_servers = directories[1..]
+            .iter()
+            .map(|directory| serve(directory, &role))
+            .collect();
+        Self {
+            _directories: directories,
+            driver,
+            range_servers,
+        }
+    }
+}
+
+#[test]
+fn a_list_of_streams_is_whole_when_a_range_server_is_away() {
+    let mut apart = Apart::start();
+    let list = |arguments: &[&str]| run(&apart.driver, &[&["stream", "list", "--json"], arguments].concat(), "");
+    let lines = |output: &std::process::Output| {
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines = printed.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<Value>>()
+    };
+    // Until both range servers have ranges.
+    let mut count = 0;
+    let on_both = |driver: &Serving| {
+        let ranges = done(driver, &["range", "list", "--json"]);
+        apart
+            .range_servers
+            .iter()
+            .all(|server| ranges.contains(&server.address))
+    };
+    while count < 4 || !on_both(&apart.driver) {
+        done(&apart.driver, &["stream", "create", &format!("stream/{count}")]);
+        count += 1;
+        assert!(count < 1_000, "one range server gets no ranges");
+    }
+    let all = lines(&list(&[]));
+    assert!(
+        all.iter()
+            .all(|stream| stream["latest"] == 0 && stream.get("error").is_none()),
+        "{all:?}"
+    );
+
+    let away = apart.range_servers[0].address.clone();
+    assert!(
+        !apart
+            .range_servers
+            .remove(0)
+            .end(rustix::process::Signal::KILL)
+            .success()
+    );
+    let list = |arguments: &[&str]| run(&apart.driver, &[&["stream", "list"], arguments].concat(), "");
+    let began = std::time::Instant::now();
+    let output = list(&["--json"]);
+    assert!(began.elapsed().as_secs() < 15, "a list waits for 5 s");
+    assert_eq!(output.status.code(), Some(1));
+    let listed = lines(&output);
+    assert_eq!(listed.len(), count);
+    let (unknown, known): (Vec<_>, Vec<_>) = listed.iter().partition(|stream| stream["latest"].is_null());
+    assert!(!unknown.is_empty() && !known.is_empty(), "{listed:?}");
+    for stream in unknown {
+        let error = stream["error"].as_str().unwrap();
+        assert!(error.contains(&away) && error.contains("can be tried again"), "{error}");
+    }
+    assert!(known.iter().all(|stream| stream["latest"] == 0));
+    let output = list(&[]);
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(table.lines().count(), count + 1, "{table}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the list is whole") && said.contains(&away), "{said}");
+}

@@ -238,6 +238,139 @@ fn records_come_out_of_json_as_they_went_in() {
     assert_eq!(first, "two\nlines\n");
 }
 
+/// Runs a command that must be refused, and returns why.
+fn refused(server: &super::Serving, arguments: &[&str], input: &str) -> String {
+    let output = run(server, arguments, input);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_value_without_a_key_is_not_mistaken_for_one_with_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "s"], ""));
+    text(&run(&server, &["append", "s", "--data", "a=b=c"], ""));
+    text(&run(&server, &["append", "s", "--data", "b=c", "--key", "a"], ""));
+    text(&run(&server, &["append", "s", "--data", "c", "--key", "a=b"], ""));
+    text(&run(&server, &["append", "s", "--data", "x\u{2028}y\u{85}z"], ""));
+    let plain = text(&run(&server, &["fetch", "s"], ""));
+    let plain: Vec<_> = plain
+        .split('\n')
+        .map(|line| line.splitn(3, ' ').last().unwrap())
+        .collect();
+    assert_eq!(plain, [r#""a=b=c""#, "a=b=c", r#""a=b"=c"#, r#""x\u2028y\u0085z""#, ""]);
+}
+
+#[test]
+fn two_headers_of_one_name_are_both_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "s", "copy"], ""));
+    text(&run(
+        &server,
+        &["append", "s", "--data", "v", "--header", "a=1", "--header", "a=2"],
+        "",
+    ));
+    text(&run(
+        &server,
+        &["append", "s", "--data", "v", "--header", "a_hex=61"],
+        "",
+    ));
+    let fetched = text(&run(&server, &["fetch", "s", "--json"], ""));
+    let mut headers = Vec::new();
+    for line in fetched.lines() {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        headers.push(record["headers"].to_string());
+    }
+    // The second one's name says that bytes follow, which does not make it the header `a`.
+    assert_eq!(headers, [r#"[{"a":"1"},{"a":"2"}]"#, r#"{"a_hex_hex":"3631"}"#]);
+    text(&run(&server, &["append", "copy", "--format", "json"], &fetched));
+    assert_eq!(text(&run(&server, &["fetch", "copy", "--json"], "")), fetched);
+}
+
+#[test]
+fn nested_bytes_are_marked_and_read_back_and_nested_text_is_quoted() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    let columns = [
+        "bin:binary",
+        "bin_hex:string",
+        "lb:list<binary>",
+        "tags\nof:list<string>",
+    ];
+    for stream in ["s", "copy"] {
+        let mut create = vec!["stream", "create", stream];
+        create.extend(columns.iter().flat_map(|column| ["--column", column]));
+        text(&run(&server, &create, ""));
+    }
+    let row = r#"{"bin_hex_hex":"00","bin_hex":"text","lb_hex":["01",null],"tags\nof":["a\nb","null",null]}"#;
+    text(&run(&server, &["append", "s", "--format", "json"], row));
+    let fetched = text(&run(&server, &["fetch", "s", "--json"], ""));
+    assert!(fetched.ends_with(&format!("\"columns\":{row}}}\n")), "{fetched}");
+    text(&run(&server, &["append", "copy", "--format", "json"], &fetched));
+    let copied = text(&run(&server, &["fetch", "copy", "--json"], ""));
+    assert!(copied.ends_with(&format!("\"columns\":{row}}}\n")), "{copied}");
+    let plain = text(&run(&server, &["fetch", "s"], ""));
+    let columns = plain.splitn(3, ' ').nth(2).unwrap();
+    let expected = r#"bin=00 bin_hex=text lb=["01",null] "tags\nof"=["a\nb","null",null]"#;
+    assert_eq!(columns, format!("{expected}\n"));
+}
+
+#[test]
+fn types_that_no_stream_has_are_refused_where_they_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    let create = |column| refused(&server, &["stream", "create", "s", "--column", column], "");
+    for column in ["n:uint8", "n:UInt64", "n:list<uint32>"] {
+        let said = create(column);
+        assert!(said.contains("--column") && said.contains(column), "{said}");
+    }
+    let help = text(&sbp(&["stream", "create", "--help"]).output().unwrap());
+    assert!(!help.contains("uint") && help.contains("list<TYPE>"), "{help}");
+}
+
+#[test]
+fn a_number_that_would_be_rounded_is_refused_with_its_line_and_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(
+        &server,
+        &["stream", "create", "s", "--column", "price:decimal(10,2)"],
+        "",
+    ));
+    let rows = "{\"price\": 1.500}\n{\"price\": 1.505}\n";
+    let said = refused(&server, &["append", "s", "--format", "json"], rows);
+    for part in ["line 2", "column price", "1.505", "decimal(10,2)"] {
+        assert!(said.contains(part), "{said}");
+    }
+    let stored = text(&run(&server, &["fetch", "s", "--json"], ""));
+    assert!(stored.is_empty(), "{stored}");
+}
+
+#[test]
+fn a_read_that_ends_before_it_begins_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "s"], ""));
+    text(&run(&server, &["append", "s"], "a\nb\nc\n"));
+    for (from, to, places) in [
+        ("latest", "earliest", "offset 3 to 0"),
+        ("latest-1", "latest-2", "offset 2 to 1"),
+    ] {
+        let said = refused(&server, &["fetch", "s", "--from", from, "--to", to], "");
+        assert!(
+            said.contains(places) && said.contains("ends before it begins"),
+            "{said}"
+        );
+    }
+    let said = refused(&server, &["fetch", "s", "--from", "4", "--to", "latest-2"], "");
+    assert!(
+        said.contains("offset 4 is beyond the end of the stream, which is 3"),
+        "{said}"
+    );
+}
+
 #[test]
 fn benchmarks_report_what_they_measured() {
     let dir = tempfile::tempdir().unwrap();

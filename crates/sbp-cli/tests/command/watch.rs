@@ -57,6 +57,8 @@ fn stats_of_a_server_are_shown_for_people_and_programs() {
         let found = shown.lines().find(|line| line.trim_start().starts_with(name));
         found.unwrap_or_else(|| panic!("no {name} in {shown}")).to_owned()
     };
+    assert_eq!(line("connections since the start").split_whitespace().count(), 5);
+    assert_eq!(line("connections now").split_whitespace().count(), 3);
     assert_eq!(line("append records").split_whitespace().last(), Some("1"));
     assert_eq!(line("damaged ranges").split_whitespace().last(), Some("0"));
     assert_eq!(
@@ -76,6 +78,23 @@ fn stats_of_a_server_are_shown_for_people_and_programs() {
     let shown = text(&sbp(&["cluster", "status", &server.http]).output().unwrap());
     assert!(shown.contains("STATE") && shown.contains(" up "), "{shown}");
     assert!(text(&sbp(&["cluster"]).env("SBP_SERVERS", &server.address).output().unwrap()).contains("leader"));
+}
+
+/// A variable for clients of another server has it asked over TLS, which it does not speak: what is said to do, does.
+#[test]
+fn an_address_without_tls_is_said_as_it_is_to_be_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let tls = directory.path().join("tls");
+    text(&sbp(&["tls", "dev"]).arg(&tls).output().unwrap());
+    let data = directory.path().join("data");
+    let server = Watched::start(&["--data-dir", data.to_str().unwrap(), "--http", "127.0.0.1:0"]);
+    let status = |address: &str| {
+        let mut command = sbp(&["cluster", "status", address]);
+        command.env("SBP_TLS_CA", tls.join("ca.crt")).output().unwrap()
+    };
+    let refused = String::from_utf8(status(&server.http).stderr).unwrap();
+    assert!(refused.contains("http://host:port"), "{refused}");
+    assert!(text(&status(&format!("http://{}", server.http))).contains("STATE"));
 }
 
 #[test]

@@ -166,7 +166,7 @@ pub(crate) async fn pause(
         && let Where::Stream(stream, offset) = to
         && !pool.has_another_copy(stream, offset)
     {
-        return Err(ClientError::from_failure(failure, repeat, false, attempt));
+        return Err(ClientError::from_failure(failure, repeat, false, attempt).of_the_only_copy());
     }
     let asked = CallFacts {
         repeat,

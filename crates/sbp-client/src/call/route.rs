@@ -19,6 +19,9 @@ use crate::submission::gather;
 /// How long a placement driver is waited for by those who know where they were sent before.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
+/// Streams that are asked for in one request.
+const MOST_AT_ONCE: usize = 1_024;
+
 impl ConnectionPool {
     /// Asks the placement driver where a stream is. Where that is known and nobody can be asked for the moment, what is
     /// known stays: the range server may be back before the placement driver is.
@@ -45,6 +48,32 @@ impl ConnectionPool {
             error.with_stream(stream)
         })?;
         self.routes.lock().learn(stream, Route::new(&ranges));
+        self.set_routed();
+        Ok(())
+    }
+
+    /// Asks where many streams are. Those that do not exist are told where they are asked for next.
+    pub(crate) async fn refresh_all(
+        self: &Arc<Self>,
+        streams: &[StreamId],
+        deadline: Instant,
+    ) -> Result<(), ClientError> {
+        let of = |&stream: &StreamId| RangeCriteria {
+            stream_id: Some(stream),
+            range_server: None,
+        };
+        for part in streams.chunks(MOST_AT_ONCE) {
+            let criteria: Vec<_> = part.iter().map(of).collect();
+            let left = deadline.saturating_duration_since(now()).max(Duration::from_millis(1));
+            let listed = list_ranges(self, &criteria.iter().collect::<Vec<_>>(), left).await?;
+            let mut routes = self.routes.lock();
+            for (&stream, ranges) in part.iter().zip(listed) {
+                match ranges {
+                    Ok(ranges) => routes.learn(stream, Route::new(&ranges)),
+                    Err(_unknown) => routes.forget(stream),
+                }
+            }
+        }
         self.set_routed();
         Ok(())
     }

@@ -28,6 +28,7 @@ use sbp_session::CloseReason;
 use sbp_transport::{Descriptors, ReconnectingChannel, SleepingDriver, TransportStats};
 use sbp_types::ServerId;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use self::queue::Queue;
 use crate::address::ServerAddress;
@@ -58,6 +59,9 @@ pub(crate) trait Reroute: Send + Sync + std::fmt::Debug {
     fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration);
 }
 
+/// FETCHes of tails that wait at one server at once. A server lets 256 wait on a connection, and others wait there too.
+pub(crate) const WAITS: usize = 192;
+
 /// A client's lasting way to one of its servers, over connections that come and go.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -69,6 +73,8 @@ pub(crate) struct Channel {
     pub(crate) counters: Arc<Counters>,
     pub(crate) budget: Arc<Budget>,
     pub(crate) retries: Arc<RetryBudget>,
+    /// Places for FETCHes of tails that wait at its server, in the order in which they are asked for.
+    pub(crate) waits: Arc<Semaphore>,
     /// Pauses that its server asks for.
     pub(crate) throttles: Throttles,
     /// Turns of its PINGs.
@@ -95,6 +101,7 @@ impl Channel {
             counters: Arc::default(),
             budget: Arc::default(),
             retries: Arc::default(),
+            waits: Arc::new(Semaphore::new(WAITS)),
             throttles: Throttles::default(),
             pings: PingPace::default(),
             greeted: Mutex::default(),
@@ -117,6 +124,7 @@ impl Channel {
             counters: Arc::clone(&self.counters),
             budget: Arc::clone(&self.budget),
             retries: Arc::clone(&self.retries),
+            waits: Arc::new(Semaphore::new(WAITS)),
             throttles: Throttles::default(),
             pings: PingPace::default(),
             greeted: Mutex::default(),

@@ -25,8 +25,28 @@ use crate::retry::Repeat;
 /// What a server says of an entry.
 type Told = Result<FetchedPlace, RefusedEntry>;
 
+/// What came of a request: a result for each of its entries, and the server that was asked.
+type Answered = Result<(Vec<Told>, Arc<str>), ClientError>;
+
+/// What it means that a server does not answer.
+#[derive(Clone, Copy, Debug)]
+enum Missing {
+    /// The call fails.
+    FailsAll,
+    /// Those entries fail that it was asked for.
+    IsAlone,
+}
+
 /// Which entry's offset was found, or why it was not.
 type Found = (usize, Result<Offset, ClientError>);
+
+/// A place in a stream, as an offset.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settled {
+    pub(super) offset: Offset,
+    /// What the stream holds, where the place is counted from an end of it.
+    pub(super) held: Option<Positions>,
+}
 
 /// Entries of one request; more are split over several.
 const ENTRIES: usize = 1_024;
@@ -45,34 +65,36 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<Each<Positions>, ClientError> {
         let deadline = self.deadline(timeout);
-        let bounds = |from| {
-            streams
-                .iter()
-                .map(|&stream| Wanted {
-                    from,
-                    ..bounds_of(stream, None)
-                })
-                .collect()
-        };
-        let earliest = self.resolve(bounds(Offset::EARLIEST), deadline).await?;
+        let whole = Missing::FailsAll;
+        let earliest = self.resolve(bounds(streams, Offset::EARLIEST), deadline, whole).await?;
         // Where ranges are apart, the server of the last one alone knows where the stream ends.
         let latest = match self.pool().is_routed() {
-            true => self.resolve(bounds(Offset::LATEST), deadline).await?,
+            true => self.resolve(bounds(streams, Offset::LATEST), deadline, whole).await?,
             false => earliest.clone(),
         };
-        let each = earliest
-            .into_iter()
-            .zip(latest)
-            .zip(streams)
-            .map(|((first, last), &stream)| {
-                let (first, last) = (first?, last?);
-                Ok(Positions {
-                    stream,
-                    earliest: first.start_offset,
-                    latest: last.high_watermark.max(first.start_offset),
-                })
-            });
-        Ok(each.collect())
+        Ok(ends_of(streams, earliest, latest))
+    }
+
+    /// As [`Client::positions`], but a server that does not answer in time is an error of those streams alone that it has.
+    /// Where the streams are is asked for first.
+    ///
+    /// # Errors
+    ///
+    /// When nobody says where the streams are.
+    pub async fn positions_that_are_known(
+        &self,
+        streams: &[StreamId],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Positions>, ClientError> {
+        let deadline = self.deadline(timeout);
+        self.pool().refresh_all(streams, deadline).await?;
+        let each = Missing::IsAlone;
+        // At the same time: the first may wait for one that does not answer, until time is over.
+        let (earliest, latest) = tokio::try_join!(
+            self.resolve(bounds(streams, Offset::EARLIEST), deadline, each),
+            self.resolve(bounds(streams, Offset::LATEST), deadline, each),
+        )?;
+        Ok(ends_of(streams, earliest, latest))
     }
 
     /// For each stream, the offset of its first record whose time is this one or later; the end of the stream where there
@@ -89,7 +111,12 @@ impl Client {
         let deadline = self.deadline(timeout);
         let mut offsets = Vec::with_capacity(times.len());
         let mut looking = JoinSet::new();
-        for (place, found) in self.resolve(some(times), deadline).await?.into_iter().enumerate() {
+        for (place, found) in self
+            .resolve(some(times), deadline, Missing::FailsAll)
+            .await?
+            .into_iter()
+            .enumerate()
+        {
             // Servers know times by batch alone: which record of the batch it is, its own times say.
             if let (Ok(found), Some(&(stream, time))) = (&found, times.get(place))
                 && found.base_offset < found.high_watermark
@@ -143,7 +170,8 @@ impl Client {
         times: &[(StreamId, TimestampMs)],
         timeout: Option<Duration>,
     ) -> Result<Each<Offset>, ClientError> {
-        let results = self.resolve(some(times), self.deadline(timeout)).await?;
+        let deadline = self.deadline(timeout);
+        let results = self.resolve(some(times), deadline, Missing::FailsAll).await?;
         Ok(results
             .into_iter()
             .map(|result| result.map(|found| found.base_offset))
@@ -161,6 +189,16 @@ impl Client {
         places: &[(StreamId, Position)],
         timeout: Option<Duration>,
     ) -> Result<Each<Offset>, ClientError> {
+        let settled = self.settle_places(places, timeout).await?;
+        Ok(settled.into_iter().map(|place| Ok(place?.offset)).collect())
+    }
+
+    /// As [`Client::settle`], with what the streams hold where that was asked for.
+    pub(super) async fn settle_places(
+        &self,
+        places: &[(StreamId, Position)],
+        timeout: Option<Duration>,
+    ) -> Result<Each<Settled>, ClientError> {
         let deadline = self.deadline(timeout);
         let left = || Some(deadline.saturating_duration_since(now()));
         let (mut ends, mut times) = (Vec::new(), Vec::new());
@@ -188,14 +226,19 @@ impl Client {
         let mut times = self.offsets_for_times(&times, left()).await.map_err(about)?.into_iter();
         let missing = || ClientError::protocol("a position is missing");
         let settled = places.iter().map(|&(stream, place)| match place {
-            Position::At(offset) => Ok(offset),
-            Position::Time(_) => times.next().unwrap_or_else(|| Err(missing())),
+            Position::At(offset) => Ok(Settled { offset, held: None }),
+            Position::Time(_) => {
+                let offset = times.next().unwrap_or_else(|| Err(missing()))?;
+                Ok(Settled { offset, held: None })
+            }
             _ => {
                 if at.as_ref().is_none_or(|(known, _)| *known != stream) {
                     at = Some((stream, ends.next().unwrap_or_else(|| Err(missing()))));
                 }
                 let held = at.clone().map_or_else(|| Err(missing()), |(_, held)| held)?;
-                place.within(&held).ok_or_else(missing)
+                let offset = place.within(&held).ok_or_else(missing)?;
+                let held = Some(held);
+                Ok(Settled { offset, held })
             }
         });
         Ok(settled.collect())
@@ -204,14 +247,27 @@ impl Client {
     /// Asks for positions without data, from an end of the stream or from a time on: each server for the streams that
     /// it has, and the placement driver for those that it has no more. A time that a server's ranges do not reach is looked
     /// for where the next ones are.
-    async fn resolve(&self, mut entries: Vec<Wanted>, deadline: Instant) -> Result<Each<FetchedPlace>, ClientError> {
+    async fn resolve(
+        &self,
+        mut entries: Vec<Wanted>,
+        deadline: Instant,
+        missing: Missing,
+    ) -> Result<Each<FetchedPlace>, ClientError> {
         let mut resolved: Vec<Option<Result<FetchedPlace, ClientError>>> = vec![None; entries.len()];
         let mut open: Vec<usize> = (0..entries.len()).collect();
         let mut trying: Option<Trying> = None;
         while !open.is_empty() {
             let mut missed: Option<(Wanted, Failure)> = None;
             let mut again = Vec::new();
-            for (part, results, server) in self.ask_all(&open, &entries, deadline).await? {
+            for (part, answer) in self.ask_all(&open, &entries, deadline).await? {
+                let (results, server) = match (answer, missing) {
+                    (Ok(answer), _) => answer,
+                    (Err(error), Missing::FailsAll) => return Err(error),
+                    (Err(error), Missing::IsAlone) => {
+                        fail(&part, &entries, &error, &mut resolved);
+                        continue;
+                    }
+                };
                 for (place, result) in part.into_iter().zip(results) {
                     let (Some(entry), Some(slot)) = (entries.get_mut(place), resolved.get_mut(place)) else {
                         continue;
@@ -238,11 +294,13 @@ impl Client {
                 let to = Where::Stream(stream, from);
                 let trying = trying.get_or_insert_with(|| Trying::new(Repeat::Harmless, to, deadline));
                 trying.to = to;
-                // The pause refreshes the route of this stream; those of the others that were missed are refreshed here.
-                call::pause(self.pool(), &failure, trying).await?;
-                for &place in &again {
-                    if let Some(other) = entries.get(place).filter(|other| other.stream != stream) {
-                        self.pool().refresh(other.stream, deadline).await?;
+                let others = again.iter().filter_map(|&place| entries.get(place));
+                let others = others.map(|other| other.stream).filter(|&other| other != stream);
+                match (self.find_again(&failure, trying, others.collect()).await, missing) {
+                    (Ok(()), _) => {}
+                    (Err(error), Missing::FailsAll) => return Err(error),
+                    (Err(error), Missing::IsAlone) => {
+                        fail(&std::mem::take(&mut again), &entries, &error, &mut resolved)
                     }
                 }
             }
@@ -252,14 +310,29 @@ impl Client {
         Ok(resolved.into_iter().map(|slot| slot.unwrap_or_else(missing)).collect())
     }
 
+    /// Streams are not where they were asked for: waits, and asks where they are. The pause does so for the stream that the
+    /// failure is about.
+    async fn find_again(
+        &self,
+        failure: &Failure,
+        trying: &mut Trying,
+        others: Vec<StreamId>,
+    ) -> Result<(), ClientError> {
+        call::pause(self.pool(), failure, trying).await?;
+        for stream in others {
+            self.pool().refresh(stream, trying.deadline).await?;
+        }
+        Ok(())
+    }
+
     /// Asks for entries by their places, each server for its own, and with all requests on their way at once: for each
-    /// request the places, their results, and the server.
+    /// request the places and what came of it.
     async fn ask_all(
         &self,
         open: &[usize],
         entries: &[Wanted],
         deadline: Instant,
-    ) -> Result<Vec<(Vec<usize>, Vec<Told>, Arc<str>)>, ClientError> {
+    ) -> Result<Vec<(Vec<usize>, Answered)>, ClientError> {
         let mut asking = JoinSet::new();
         let wanted = open
             .iter()
@@ -269,20 +342,20 @@ impl Client {
             let asked: Vec<_> = places.iter().filter_map(|&place| entries.get(place).copied()).collect();
             let client = self.clone();
             asking.spawn(async move {
-                let (results, server) = client.ask_positions(&asked, deadline).await?;
-                Ok::<_, ClientError>((places, results, server))
+                let answer = client.ask_positions(&asked, deadline).await;
+                (places, answer)
             });
         }
         let mut answers = Vec::with_capacity(asking.len());
         while let Some(answer) = asking.join_next().await {
             let given_up = || ClientError::protocol("a call for positions was given up");
-            answers.push(joined(answer).ok_or_else(given_up)??);
+            answers.push(joined(answer).ok_or_else(given_up)?);
         }
         Ok(answers)
     }
 
     /// One call for streams that are all at one server.
-    async fn ask_positions(&self, asked: &[Wanted], deadline: Instant) -> Result<(Vec<Told>, Arc<str>), ClientError> {
+    async fn ask_positions(&self, asked: &[Wanted], deadline: Instant) -> Answered {
         let Some(first) = asked.first() else {
             return Ok((Vec::new(), Arc::from("")));
         };
@@ -300,6 +373,20 @@ impl Client {
     }
 }
 
+/// Notes an error for entries that were not answered.
+fn fail(
+    places: &[usize],
+    entries: &[Wanted],
+    error: &ClientError,
+    resolved: &mut [Option<Result<FetchedPlace, ClientError>>],
+) {
+    for &place in places {
+        if let (Some(entry), Some(slot)) = (entries.get(place), resolved.get_mut(place)) {
+            *slot = Some(Err(error.clone().with_stream(entry.stream)));
+        }
+    }
+}
+
 /// The bounds of a stream, or where a time is in it, without data.
 fn bounds_of(stream: StreamId, time: Option<TimestampMs>) -> Wanted {
     Wanted {
@@ -309,6 +396,29 @@ fn bounds_of(stream: StreamId, time: Option<TimestampMs>) -> Wanted {
         time,
         batch_max_bytes: FetchInfo::POSITIONS_ONLY,
     }
+}
+
+/// An end of each stream, without data.
+fn bounds(streams: &[StreamId], from: Offset) -> Vec<Wanted> {
+    let bound = |&stream: &StreamId| Wanted {
+        from,
+        ..bounds_of(stream, None)
+    };
+    streams.iter().map(bound).collect()
+}
+
+/// Where each stream begins and ends, of what was told when its two ends were asked for.
+fn ends_of(streams: &[StreamId], earliest: Each<FetchedPlace>, latest: Each<FetchedPlace>) -> Each<Positions> {
+    let ends = earliest.into_iter().zip(latest).zip(streams);
+    let each = ends.map(|((first, last), &stream)| {
+        let (first, last) = (first?, last?);
+        Ok(Positions {
+            stream,
+            earliest: first.start_offset,
+            latest: last.high_watermark.max(first.start_offset),
+        })
+    });
+    each.collect()
 }
 
 fn some(times: &[(StreamId, TimestampMs)]) -> Vec<Wanted> {

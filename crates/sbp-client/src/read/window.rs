@@ -9,6 +9,7 @@ use sbp_types::{Offset, StreamId, TimestampMs};
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::position::{Position, Span};
+use crate::read::positions::Settled;
 
 /// A part of one stream: of the records of `span`, those whose times are in `times`.
 ///
@@ -54,11 +55,11 @@ impl Client {
             let end = time_of(end).map_or(end, |_| Position::Latest);
             places.extend([(stream, start), (stream, end)]);
         }
-        let mut offsets = self.settle(&places, timeout).await?.into_iter();
-        let mut next = || offsets.next().unwrap_or_else(|| Err(missing()));
+        let mut settled = self.settle_places(&places, timeout).await?.into_iter();
+        let mut next = || settled.next().unwrap_or_else(|| Err(missing()));
         wanted
             .iter()
-            .map(|&(stream, start, end)| between(stream, (start, next()?), (end, next()?)))
+            .map(|&(stream, start, end)| between(stream, (start, next()?.offset), (end, next()?)))
             .collect()
     }
 }
@@ -78,8 +79,9 @@ fn missing() -> ClientError {
 fn between(
     stream: StreamId,
     (start, first): (Position, Offset),
-    (end, behind): (Position, Offset),
+    (end, settled): (Position, Settled),
 ) -> Result<Window, ClientError> {
+    let behind = settled.offset;
     let times = TimeWindow {
         start: time_of(start),
         end: time_of(end),
@@ -98,19 +100,21 @@ fn between(
         },
         times,
     };
-    match (start, end) {
+    match start {
         _ if first <= behind => Ok(window(first)),
         // Nothing before that offset is of the time or later.
-        (Position::Time(_), _) => Ok(window(behind)),
-        (_, Position::At(_)) => {
-            let what = format!("a read from offset {first} to {behind} ends before it begins: swap them");
-            Err(ClientError::invalid(what).with_stream(stream))
-        }
-        _ => {
-            let what = format!("offset {first} is beyond the end of the stream, which is {behind}");
-            let error = ClientError::local(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, what);
-            Err(error.with_stream(stream).with_offset(first))
-        }
+        Position::Time(_) => Ok(window(behind)),
+        _ => match settled.held.map(|held| held.latest) {
+            Some(latest) if first > latest => {
+                let what = format!("offset {first} is beyond the end of the stream, which is {latest}");
+                let error = ClientError::local(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS, what);
+                Err(error.with_stream(stream).with_offset(first))
+            }
+            _ => {
+                let what = format!("a read from offset {first} to {behind} ends before it begins: swap them");
+                Err(ClientError::invalid(what).with_stream(stream))
+            }
+        },
     }
 }
 
@@ -121,14 +125,25 @@ mod tests {
 
     use super::between;
     use crate::codes;
-    use crate::position::Position;
+    use crate::position::{Position, Positions};
+    use crate::read::positions::Settled;
 
     #[test]
     fn places_have_an_order() {
         let time = |time| Position::Time(TimestampMs(time));
         let at = |offset| Position::At(Offset(offset));
         let span = |start, first, end, behind| {
-            let window = between(StreamId(1), (start, Offset(first)), (end, Offset(behind)));
+            // The stream holds what is from 2 to 9. That is not asked for where an offset was given.
+            let held = Positions {
+                stream: StreamId(1),
+                earliest: Offset(2),
+                latest: Offset(9),
+            };
+            let end_settled = Settled {
+                offset: Offset(behind),
+                held: (!matches!(end, Position::At(_))).then_some(held),
+            };
+            let window = between(StreamId(1), (start, Offset(first)), (end, end_settled));
             window
                 .map(|window| (window.span.start.0, window.span.end.0))
                 .map_err(|error| error.code())
@@ -143,5 +158,15 @@ mod tests {
         assert_eq!(span(at(10), 10, Position::Latest, 9), beyond);
         assert_eq!(span(at(10), 10, time(5), 9), beyond);
         assert_eq!(span(at(10), 10, Position::BeforeLatest(2), 7), beyond);
+        assert_eq!(span(at(10), 10, Position::Earliest, 2), beyond);
+        // The stream has these offsets, and the read the wrong order.
+        let swapped = Err(codes::BAD_ARGUMENT);
+        assert_eq!(span(Position::Latest, 9, Position::Earliest, 2), swapped);
+        assert_eq!(
+            span(Position::BeforeLatest(1), 8, Position::BeforeLatest(5), 4),
+            swapped
+        );
+        assert_eq!(span(at(5), 5, Position::AfterEarliest(1), 3), swapped);
+        assert_eq!(span(at(9), 9, Position::BeforeLatest(2), 7), swapped);
     }
 }

@@ -256,10 +256,15 @@ impl AppendOp {
         }
     }
 
-    /// What its caller is told of a failure.
+    /// What its caller is told of a failure. That time is over says less than why the append was refused before; but that a
+    /// placement driver takes no appends says less than that the server could not be reached which it named.
     pub(crate) fn reason(&mut self, failure: Failure) -> Failure {
         match (&failure.cause, self.refusal.take()) {
-            (Cause::Deadline { sent: false, .. }, Some(refusal)) => *refusal,
+            (Cause::Deadline { sent: false, .. }, Some(refusal))
+                if !refusal.cause.is_misdirected() || refusal.endpoint == failure.endpoint =>
+            {
+                *refusal
+            }
             _ => failure,
         }
     }

@@ -150,6 +150,11 @@ fn other_machines_may_ask_over_tls_with_a_token() {
         matches!(refused, Err(StartError::InsecureListen { .. })),
         "in clear: {refused:?}"
     );
+    let said = refused.unwrap_err().to_string();
+    assert!(
+        said.contains("--http https://0.0.0.0:0") && !said.contains("--auth"),
+        "{said}"
+    );
     let refused = HttpServer::start(&everywhere, &config(&None, &access))
         .unwrap_err()
         .to_string();

@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::error::AccessError;
 use super::moment::Moment;
+use super::name_change::NameChange;
 
 /// Lines that may wait for the file.
 const WAITING: usize = 4_096;
@@ -67,7 +68,8 @@ impl Deed<'_> {
 struct Line {
     time: Moment,
     who: Option<String>,
-    from: SocketAddr,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<SocketAddr>,
     operation: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     stream: Option<i64>,
@@ -78,6 +80,26 @@ struct Line {
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<i32>,
     outcome: String,
+}
+
+impl Line {
+    /// A line about nothing in particular.
+    fn new(asker: Option<&Asker>, operation: String, code: ErrorCode) -> Self {
+        Self {
+            time: SystemTime::now().into(),
+            who: asker.and_then(|asker| asker.who.as_deref()).map(str::to_owned),
+            from: asker.map(|asker| asker.from),
+            operation,
+            stream: None,
+            name: String::new(),
+            new_name: None,
+            range: None,
+            outcome: match code {
+                ErrorCode::NONE => "ok".to_owned(),
+                code => code.0.to_string(),
+            },
+        }
+    }
 }
 
 /// The line for lines that are not in the file.
@@ -133,18 +155,24 @@ impl Audit {
     /// Has a deed written. Waits for nothing: where too many lines wait for the file, this one is counted as lost.
     pub(crate) fn note(&self, asker: &Asker, deed: &Deed<'_>) {
         self.shared.put(Line {
-            time: SystemTime::now().into(),
-            who: asker.who.as_deref().map(str::to_owned),
-            from: asker.from,
-            operation: deed.operation.to_string(),
             stream: deed.stream.map(|stream| stream.0),
             name: cut(deed.name),
             new_name: deed.new_name.map(cut),
             range: deed.range.map(|range| range.0),
-            outcome: match deed.code {
-                ErrorCode::NONE => "ok".to_owned(),
-                code => code.0.to_string(),
-            },
+            ..Line::new(Some(asker), deed.operation.to_string(), deed.code)
+        });
+    }
+
+    /// Has written that somebody was not shown what HTTP shows under this path.
+    pub(crate) fn note_http(&self, asker: &Asker, path: &str, code: ErrorCode) {
+        self.shared.put(Line::new(Some(asker), format!("GET {path}"), code));
+    }
+
+    /// Has written how the file of names was changed. Who changed it is not known.
+    pub(crate) fn note_name(&self, change: &NameChange) {
+        self.shared.put(Line {
+            name: cut(&change.name),
+            ..Line::new(None, change.what.to_owned(), ErrorCode::NONE)
         });
     }
 
@@ -375,7 +403,7 @@ mod tests {
         Line {
             time: Moment::from_secs(0),
             who: None,
-            from: SocketAddr::from(([127, 0, 0, 1], 1)),
+            from: Some(SocketAddr::from(([127, 0, 0, 1], 1))),
             operation: "APPEND".to_owned(),
             stream: i64::try_from(stream).ok(),
             name: String::new(),

@@ -6,14 +6,16 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sbp_locks::RwLock;
+use sbp_locks::{Mutex, RwLock};
 use sbp_messages::Token;
 
+use super::audit::Audit;
 use super::entry::{Entry, read_entries, write_entry};
 use super::error::AccessError;
 use super::issuer::Issuer;
 use super::key_url::KeyUrl;
 use super::moment::Moment;
+use super::name_change::changes;
 use super::principal::{Denied, Known, KnownBy, Principal};
 use super::watched::{Watched, read_guarded};
 use crate::config::AccessConfig;
@@ -166,16 +168,22 @@ impl Drop for AuthFile {
 pub(crate) struct Access {
     names: Watched,
     known: RwLock<Arc<Known>>,
+    /// The lines that `known` was made of.
+    entries: Mutex<Vec<Entry>>,
+    /// Who is told of changes of these lines.
+    audit: Option<Arc<Audit>>,
     /// Who signs OAuth tokens; `None`: such tokens are not believed.
     issuer: Option<Issuer>,
 }
 
 impl Access {
-    pub(crate) fn open(config: &AccessConfig) -> Result<Self, AccessError> {
+    pub(crate) fn open(config: &AccessConfig, audit: Option<Arc<Audit>>) -> Result<Self, AccessError> {
         let (names, entries) = Watched::open(&config.file, AuthFile::read)?;
         Ok(Self {
             names,
-            known: RwLock::new(Arc::new(Known::new(entries, &Known::default()))),
+            known: RwLock::new(Arc::new(Known::new(entries.clone(), &Known::default()))),
+            entries: Mutex::new(entries),
+            audit,
             issuer: config.jwt.as_ref().map(Issuer::open).transpose()?,
         })
     }
@@ -221,8 +229,17 @@ impl Access {
         let entries = self.names.again(AuthFile::read)?;
         Ok(entries
             .map(|entries| {
-                let mut known = self.known.write();
-                *known = Arc::new(Known::new(entries, &known));
+                let mut before = self.entries.lock();
+                {
+                    let mut known = self.known.write();
+                    *known = Arc::new(Known::new(entries.clone(), &known));
+                }
+                if let Some(audit) = &self.audit {
+                    changes(&before, &entries)
+                        .iter()
+                        .for_each(|change| audit.note_name(change));
+                }
+                *before = entries;
             })
             .is_some())
     }
@@ -269,10 +286,11 @@ mod tests {
     }
 
     fn open(path: &Path) -> Result<Access, AccessError> {
-        Access::open(&AccessConfig {
+        let config = AccessConfig {
             file: path.to_owned(),
             jwt: None,
-        })
+        };
+        Access::open(&config, None)
     }
 
     fn add(path: &Path, name: &str) -> Token {

@@ -13,6 +13,7 @@ mod grant;
 mod issuer;
 mod key_url;
 mod moment;
+mod name_change;
 mod operations;
 mod principal;
 mod quota;

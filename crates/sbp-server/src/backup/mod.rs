@@ -18,14 +18,13 @@ use crate::error::StartError;
 use crate::meta::{self, MetadataStore, RedbStore};
 use crate::range::HeldRange;
 use crate::storage::{Stored, log_error, metadata_error};
-use crate::verify::{DirectoryFault, verify};
+use crate::verify::{DirectoryFault, SUPERBLOCK, verify};
 pub use manifest::{BackupManifest, ManifestFile, ManifestStream};
 
 /// How often a backup begins anew because files that it needed were removed meanwhile.
 const ATTEMPTS: usize = 50;
 /// The file that a running server, and a backup under way, keep locked.
 const LOCK: &str = "lock";
-const SUPERBLOCK: &str = "superblock";
 /// What a backup is called until it is whole: this in a directory that is there already, else this behind its name.
 const UNFINISHED: &str = ".unfinished";
 /// What is wrong with a file of a backup that was changed, and in which every checksum is right all the same.

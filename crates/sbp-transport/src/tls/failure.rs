@@ -120,8 +120,8 @@ pub(super) fn handshake_failure(error: &io::Error, end: End<'_>, shown: &Shown) 
             ),
             End::Client { .. },
         ) => TlsFailure::lasting(
-            "the server does not speak TLS: its answer is plain; write sbp://host:port to talk to it without TLS, or find \
-             its port for TLS",
+            "the server does not speak TLS: its answer is plain; write sbp://host:port to talk to it without TLS \
+             (http://host:port where HTTP is asked), or find its port for TLS",
         ),
         (rustls::Error::InvalidMessage(_), End::Server) => {
             TlsFailure::lasting("the client does not speak TLS; it has to write sbps://host:port")

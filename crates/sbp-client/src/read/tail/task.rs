@@ -1,18 +1,19 @@
 //! The task of a tail: one FETCH per server waits for many streams, and those that are answered are asked for again.
 
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, Retry};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{AcquireError, Notify, OwnedSemaphorePermit, mpsc};
 
 use super::followed::{BATCH_MAX, Followed, Then};
 use super::{OnGap, READ_AHEAD, TailItem, TailOptions};
-use crate::channel::Channel;
 use crate::channel::command::FetchEvent;
 use crate::channel::credit::{Charge, ReceiveCredit};
+use crate::channel::{Channel, WAITS};
 use crate::client::Client;
 use crate::clock::{earlier, now, sleep_until};
 use crate::codes;
@@ -28,6 +29,8 @@ const MANY_CALLS: usize = 32;
 /// How long they are gathered then, and how long the server may hold such a FETCH.
 const GATHER: Duration = Duration::from_millis(10);
 const GATHERED_WAIT: Duration = Duration::from_secs(1);
+/// How long the server may hold a FETCH while others wait for its place.
+const CROWDED_WAIT: Duration = Duration::from_millis(250);
 /// Streams of one FETCH.
 const ENTRIES: usize = 1_024;
 
@@ -42,14 +45,36 @@ pub(super) struct TailTask {
     resumed: Arc<Notify>,
     /// An error was handed over, and nobody has come for what follows it.
     has_failed: bool,
-    /// FETCHes under way.
-    calls: HashMap<u32, ServerRequest<Arc<Channel>>>,
+    /// FETCHes under way, with their places among those that wait at the server.
+    calls: HashMap<u32, (ServerRequest<Arc<Channel>>, Option<Place>)>,
+    /// The turn for a place that this tail waits for.
+    queued: Option<Queued>,
+    /// A place whose turn has come, and that is not used yet.
+    place: Option<(Arc<Channel>, Place)>,
+    /// The last FETCH brought something, or there was none: the next may bring something without having to wait.
+    is_busy: bool,
     next_tag: u32,
     events_in: mpsc::UnboundedSender<FetchEvent>,
     sender: mpsc::UnboundedSender<Result<TailItem, ClientError>>,
     /// Streams that were looked for, and what came of it.
     found_in: mpsc::UnboundedSender<Found>,
     found: mpsc::UnboundedReceiver<Found>,
+}
+
+/// A place among the FETCHes that wait at a server. Others get it when it is dropped.
+type Place = OwnedSemaphorePermit;
+
+/// A place that somebody waits for, and at which server it is.
+struct Queued {
+    server: Arc<Channel>,
+    turn: Pin<Box<dyn Future<Output = Result<Place, AcquireError>> + Send>>,
+}
+
+/// Waits until there is a place. `None`: nobody waits for one.
+async fn next_place(queued: &mut Option<Queued>) -> Option<(Arc<Channel>, Place)> {
+    let place = queued.as_mut()?.turn.as_mut().await;
+    let server = queued.take()?.server;
+    Some((server, place.ok()?))
 }
 
 type Found = (usize, Result<(), ClientError>);
@@ -79,6 +104,9 @@ impl TailTask {
             client,
             streams,
             calls: HashMap::new(),
+            queued: None,
+            place: None,
+            is_busy: true,
             next_tag: 0,
             events_in,
             sender,
@@ -90,9 +118,12 @@ impl TailTask {
         let resumed = Arc::clone(&self.resumed);
         loop {
             let again = self.ask();
+            // Others wait for it.
+            self.place = None;
             tokio::select! {
                 event = events.recv() => self.handle_all(event, &mut events),
                 Some((index, found)) = self.found.recv() => self.handle_found(index, found),
+                Some(place) = next_place(&mut self.queued) => self.place = Some(place),
                 () = resumed.notified() => self.resume(),
                 () = self.sender.closed() => return self.leave(events),
                 // Streams wait to be asked for: because of credit, because many FETCHes are under way, or for their time.
@@ -105,7 +136,7 @@ impl TailTask {
     fn leave(self, mut events: mpsc::UnboundedReceiver<FetchEvent>) {
         events.close();
         let mut servers: Vec<Arc<Channel>> = Vec::new();
-        for request in self.calls.into_values() {
+        for (request, _) in self.calls.into_values() {
             if !servers.iter().any(|server| Arc::ptr_eq(server, &request.server)) {
                 servers.push(request.server);
             }
@@ -171,20 +202,52 @@ impl TailTask {
                 quiet_until = earlier(quiet_until, Some(until));
                 continue;
             }
+            let place = self.place_at(&request.server);
+            if place.is_none() && !self.is_busy {
+                continue;
+            }
             // Never more than half of what is left: streams that are answered have to be asked for again while the
             // others still wait.
             let wanted = least.saturating_mul(request.places.len()).min(self.credit.free() / 2);
             let Some(charge) = self.credit.try_charge(least, wanted) else {
                 return soon;
             };
-            self.fetch(request, charge, crowded);
+            self.fetch(request, charge, crowded, place);
         }
         earlier(next_due, quiet_until)
     }
 
-    fn fetch(&mut self, request: ServerRequest<Arc<Channel>>, charge: Charge, crowded: bool) {
-        let wait = self.client.config().tail_wait;
-        let wait = if crowded { wait.min(GATHERED_WAIT) } else { wait };
+    /// The place of a FETCH that waits at a server. `None`: all are taken, and this tail is told when its turn comes.
+    fn place_at(&mut self, server: &Arc<Channel>) -> Option<Place> {
+        if let Some((_, place)) = self.place.take_if(|(at, _)| Arc::ptr_eq(at, server)) {
+            return Some(place);
+        }
+        let place = Arc::clone(&server.waits).try_acquire_owned().ok();
+        if place.is_none() && self.queued.is_none() {
+            self.queued = Some(Queued {
+                server: Arc::clone(server),
+                turn: Box::pin(Arc::clone(&server.waits).acquire_owned()),
+            });
+        }
+        place
+    }
+
+    /// How long a FETCH may be held: the less, the more of them are. Half of the places are for those that come and go, so that
+    /// whoever waits for one gets it soon.
+    fn wait_at(&self, server: &Channel, crowded: bool) -> Duration {
+        let longest = self.client.config().tail_wait;
+        match server.waits.available_permits() {
+            0 => longest.min(CROWDED_WAIT),
+            free if crowded || free < WAITS / 2 => longest.min(GATHERED_WAIT),
+            _ => longest,
+        }
+    }
+
+    fn fetch(&mut self, request: ServerRequest<Arc<Channel>>, charge: Charge, crowded: bool, place: Option<Place>) {
+        let wait = match place {
+            Some(_) => self.wait_at(&request.server, crowded),
+            None => Duration::ZERO,
+        };
         let tag = self.next_tag;
         self.next_tag = self.next_tag.wrapping_add(1);
         let wanted = request.places.iter().filter_map(|&index| {
@@ -200,14 +263,16 @@ impl TailTask {
         let fetch = plan::request(wanted, wait, 1, charge.bytes());
         let events = (tag, self.events_in.clone());
         post_fetch(&request.server, &fetch, timeout, charge, events, None);
-        self.calls.insert(tag, request);
+        self.calls.insert(tag, (request, place));
     }
 
     /// Takes one event.
     fn handle(&mut self, event: FetchEvent) {
         let (FetchEvent::Frame { tag, .. } | FetchEvent::Failed { tag, .. }) = &event;
         let tag = *tag;
-        let Some(request) = self.calls.get(&tag) else { return };
+        let Some((request, _)) = self.calls.get(&tag) else {
+            return;
+        };
         let mut opened = match open(&request.places, event) {
             Ok(opened) => opened,
             Err(failure) => return self.handle_failed(tag, &failure),
@@ -219,6 +284,9 @@ impl TailTask {
             if let Err(error) = self.take(tag, place, &part, &opened.endpoint, &mut chunk) {
                 self.stop(place, error);
             }
+        }
+        if opened.is_last {
+            self.is_busy = !chunk.batches.is_empty();
         }
         if !chunk.batches.is_empty() {
             chunk.charge = Some(opened.charge.split_held(usize::MAX));
@@ -255,14 +323,17 @@ impl TailTask {
         // While there is no server, a tail waits for one; one that is there and refuses is believed in the end.
         let pool = self.client.pool();
         let has_another_copy = pool.has_another_copy(followed.wanted.stream, followed.wanted.from);
+        let is_lost = failure.cause.is_damage() && !has_another_copy;
         let patience = match &failure.cause {
-            cause if cause.is_damage() && !has_another_copy => Some(Duration::ZERO),
+            _ if is_lost => Some(Duration::ZERO),
             Cause::Refused { code, .. } if codes::rule(*code).retry == Retry::Elsewhere => {
                 Some(self.give_up_after.unwrap_or(self.timeout))
             }
             _ => self.give_up_after,
         };
-        let then = followed.failed(failure, now(), patience, policy, servers, routed)?;
+        let then = followed
+            .failed(failure, now(), patience, policy, servers, routed)
+            .map_err(|error| if is_lost { error.of_the_only_copy() } else { error })?;
         let wanted = followed.wanted;
         if then == Then::Find || (then == Then::Elsewhere && routed) {
             let pool = self.client.pool();
@@ -302,7 +373,7 @@ impl TailTask {
 
     /// A FETCH is over. Returns the streams that it has not answered; they are asked for again.
     fn release(&mut self, tag: u32) -> Vec<usize> {
-        let Some(call) = self.calls.remove(&tag) else {
+        let Some((call, _place)) = self.calls.remove(&tag) else {
             return Vec::new();
         };
         let mut open = Vec::new();
