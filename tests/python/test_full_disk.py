@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from python.mounts import can_mount
+
 SCRIPT = """
     import contextlib, os, sys
     import sbp_native as sbp
@@ -79,14 +81,6 @@ SMALL = """
 """
 
 MOUNT_AND_RUN = 'mount -t tmpfs -o "size=$4" tmpfs "$1" && exec "$2" -c "$3" "$1"'
-
-
-def can_mount() -> bool:
-    try:
-        tried = subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        return False
-    return tried.returncode == 0
 
 
 @pytest.mark.provokes(2507, by="server", in_child=True)

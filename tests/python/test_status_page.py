@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 import sbp_native as sbp
+from python.mounts import can_mount
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("browser")]
 
@@ -259,10 +260,13 @@ def test_lag_of_a_cursor_is_shown(page: Page, watched: sbp.Server) -> None:
 
 
 @contextlib.contextmanager
-def serve(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
-    """``sbp serve`` as a process: itself, its address, and that of its page."""
-    command = [str(Path(sys.executable).with_name("sbp")), "serve", "--log", "error", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen([*command, "--durability", "none", *arguments], stdout=subprocess.PIPE, text=True)
+def serve(
+    *arguments: str, within: Sequence[str] = (), durability: str = "none"
+) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
+    """``sbp serve`` as a process, started by the command ``within``: itself, its address, and that of its page."""
+    sbp_serve = [str(Path(sys.executable).with_name("sbp")), "serve", "--log", "error", "--listen", "127.0.0.1:0"]
+    command = [*within, *sbp_serve, "--durability", durability, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
@@ -297,6 +301,50 @@ def test_a_killed_range_server_shows(page: Page, tmp_path: Path) -> None:
             assert (f"{at} (down)" in shown) or (other in shown), shown
             page.picture("status-page-trouble")
             page.leave()
+
+
+def test_damage_shows(page: Page, tmp_path: Path) -> None:
+    record = b"a record that will be damaged" * 4
+    arguments = ("--http", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    with serve(*arguments, durability="fsync") as (_, address, where), sbp.connect(address) as client:
+        stream = client.create_stream("orders")
+        stream.append([b"before"])
+        stream.append([record])
+        # What is damaged behind everything else may never have been acknowledged.
+        stream.append([b"behind it"])
+        page.open(where)
+        assert page.text("state-text") == "serving"
+        segment = next(file for file in tmp_path.rglob("segment-*") if record in file.read_bytes())
+        with segment.open("r+b") as file:
+            file.seek(segment.read_bytes().index(record))
+            file.write(b"A")
+        # What is in memory is sound: a server that has just started reads it from the disk.
+        page.leave()
+    with serve(*arguments, durability="fsync") as (_, address, where), sbp.connect(address) as client:
+        with pytest.raises(sbp.SbpError) as damaged:
+            list(client.stream("orders").read(start=1, end=2, timeout=30))
+        assert damaged.value.code == 2502
+        page.open(where)
+        page.until(lambda: "damaged" in page.text("problems"))
+        assert "offset 1" in page.text("problems")
+        assert page.text("state-text") == "serving, with problems"
+        page.leave()
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs a mount namespace of its own (unshare -Urm), for a small disk")
+def test_a_full_disk_shows(page: Page, tmp_path: Path) -> None:
+    mount = ("unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=40m tmpfs "$0" && exec "$@"', str(tmp_path))
+    arguments = ("--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
+    with serve(*arguments, within=mount) as (_, address, where), sbp.connect(address) as client:
+        stream = client.create_stream("orders")
+        page.open(where)
+        with pytest.raises(sbp.SbpError) as refused:
+            for _ in range(100):
+                stream.append([bytes(1 << 20)])
+        assert refused.value.code == 2507
+        page.until(lambda: "full" in page.text("problems"))
+        assert page.text("state-text") == "serving, with problems"
+        page.leave()
 
 
 def test_a_server_that_asks_who_one_is_wants_a_token(page: Page, tmp_path: Path) -> None:
