@@ -14,6 +14,9 @@ use crate::error::CliError;
 
 const SUFFIX: &str = "_hex";
 
+/// Names of headers and their values, in their order.
+pub(crate) type Headers = Vec<(String, Option<Vec<u8>>)>;
+
 /// Text as text, other bytes in base 16 under a name that says so. A name that looks as if it said so already is marked
 /// whatever it has.
 pub(crate) fn insert_bytes(line: &mut Map<String, Value>, name: &str, bytes: Option<&[u8]>) {
@@ -71,12 +74,12 @@ pub(crate) fn headers<'a>(all: impl Iterator<Item = (&'a str, Option<&'a [u8]>)>
 ///
 /// # Errors
 /// What is there is neither an object nor a list of such, or has values that are no bytes.
-pub(crate) fn take_headers(said: Value) -> Result<Vec<(String, Option<Vec<u8>>)>, String> {
+pub(crate) fn take_headers(said: Value) -> Result<Headers, String> {
     let objects = match said {
         Value::Array(all) => all,
         one => vec![one],
     };
-    let mut headers = Vec::new();
+    let mut headers = Headers::new();
     for object in objects {
         let Value::Object(mut object) = object else {
             return Err("\"headers\" is neither an object nor a list of objects".to_owned());

@@ -6,7 +6,7 @@ use sbp_types::StreamId;
 use serde_json::{Map, Value};
 
 use super::Lines;
-use crate::json::{take_bytes, take_headers};
+use crate::json::{Headers, take_bytes, take_headers};
 use crate::when::parse_time;
 
 /// A record for each line, all with the same key and headers where lines do not bring their own.
@@ -23,7 +23,7 @@ struct Said {
     value: Option<Vec<u8>>,
     key: Option<Vec<u8>>,
     timestamp_us: Option<i64>,
-    headers: Vec<(String, Option<Vec<u8>>)>,
+    headers: Headers,
 }
 
 impl RecordLines {
