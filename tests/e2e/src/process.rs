@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use sbp_server::{ForgetWriters, MetadataConfig, Roles, Server, ServerConfig};
 
-use crate::wait::LIMIT;
+use crate::wait::{LIMIT, until};
 
 /// A process that serves at an address. It does not outlive its owner.
 #[derive(Debug)]
@@ -52,6 +52,20 @@ impl Serving {
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops it with SIGSTOP, and waits until each of its threads stands still: what it is sent from then on it has not read.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        let threads = format!("/proc/{}/task", self.child.id());
+        until("a process to stand still", || {
+            let mut threads = std::fs::read_dir(&threads).unwrap();
+            let stands = threads.all(|thread| {
+                let stat = std::fs::read_to_string(thread.unwrap().path().join("stat")).unwrap_or_default();
+                stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+            });
+            stands.then_some(())
+        });
     }
 
     fn wait(&mut self) -> ExitStatus {
