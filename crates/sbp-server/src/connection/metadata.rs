@@ -17,6 +17,7 @@ use super::changes::{Change, ChangeAnswer, read_change};
 use super::ends::Ends;
 use super::fault::Fault;
 use super::handle::{Answer, ConnectionCommand, Turn};
+use super::results::Page;
 use crate::placement::{Listed, ListedPage, MetadataJob, Outcome, Outcomes, PlacementState, RangeRecord, list_ranges};
 use crate::refusal::{Refusal, value_and_status};
 
@@ -97,6 +98,7 @@ impl MetadataCalls {
             ..
         } = request;
         let placement = turn.node.placement()?;
+        let term = placement.term();
         let page = placement.read(|state| list_ranges(state, &criteria, limit, &continuation, turn.gate))?;
         let ListedPage { results, continuation } = page;
         let ends = Ends::ask(turn, call, all(results.iter().map(|listed| &listed.ranges)))?;
@@ -110,7 +112,8 @@ impl MetadataCalls {
                     status,
                 }
             });
-            turn.send_page(call, results, continuation.into());
+            let continuation = continuation.into();
+            turn.send_page(call, results, Page { continuation, term });
         });
         self.answer_with(turn, call, ends, answer);
         Ok(())

@@ -8,6 +8,7 @@ use sbp_messages::{
     RangeId, ReplicaState, SealKind, SealRangesRequest, SealRangesResult, Stream, StreamRanges, SyncRangesRequest,
     SyncRangesResult,
 };
+use sbp_replication::Term;
 use sbp_types::{Offset, Position, RangeKey};
 
 use super::changes::decode;
@@ -78,6 +79,16 @@ fn copies(range: &Range) -> bool {
     range.end().is_none() && range.servers.iter().any(|server| server.state == ReplicaState::COPYING)
 }
 
+/// The term that an order is followed by: that of the placement driver that gives it.
+fn term(told: i64, from_placement_driver: bool) -> Term {
+    let told = u64::try_from(told).unwrap_or(0);
+    if from_placement_driver {
+        Term(told)
+    } else {
+        Term::default()
+    }
+}
+
 /// A request that is answered later.
 struct Later {
     role: Arc<RangeRole>,
@@ -96,13 +107,14 @@ impl Later {
     }
 
     async fn seal(self, request: SealRangesRequest, from_placement_driver: bool) {
+        let term = term(request.term, from_placement_driver);
         let mut results = Vec::with_capacity(request.ranges.len());
         for range in request.ranges {
-            if let Some(result) = self.fence_one(&range, from_placement_driver).await {
+            if let Some(result) = self.fence_one(&range, term, from_placement_driver).await {
                 results.push(result);
                 continue;
             }
-            let sealed = self.seal_one(&range).await;
+            let sealed = self.seal_one(&range, term).await;
             let (range_sealed, status) = value_and_status(sealed.map(|held| self.wire(&held)));
             results.push(SealRangesResult {
                 stream_id: range.stream_id,
@@ -116,13 +128,17 @@ impl Later {
 
     /// Fences the copy of a range that other servers hold too, and says where it ends; `None` for other ranges. Only the
     /// placement driver may ask for that: who fences has to bring the seal to its end.
-    async fn fence_one(&self, range: &RangeId, from_placement_driver: bool) -> Option<SealRangesResult> {
+    async fn fence_one(&self, range: &RangeId, term: Term, from_placement_driver: bool) -> Option<SealRangesResult> {
         let key = self.key(range).ok()?;
         let held = self.role.held_of(key.stream).ok()?;
         let held = held.into_iter().find(|held| held.key == key && !held.set.is_alone())?;
         let epoch = range.epoch;
         let fenced = match from_placement_driver {
-            true => self.role.keep(|done| Job::Fence { key, epoch, done }).await,
+            true => {
+                self.role
+                    .keep_ordered(term, |done| Job::Fence { key, epoch, done })
+                    .await
+            }
             false => Err(Refusal::sealed_by_driver(key)),
         };
         let (fenced, status) = value_and_status(fenced);
@@ -136,18 +152,20 @@ impl Later {
         Some(voted(fenced, self.wire(&held)))
     }
 
-    async fn seal_one(&self, range: &RangeId) -> Result<HeldRange, Refusal> {
+    async fn seal_one(&self, range: &RangeId, term: Term) -> Result<HeldRange, Refusal> {
         let key = self.key(range)?;
         let (epoch, end) = (range.epoch, range.end_offset);
-        self.role.keep(|done| Job::Seal { key, epoch, end, done }).await
+        let sealed = self.role.keep_ordered(term, |done| Job::Seal { key, epoch, end, done });
+        sealed.await
     }
 
     async fn sync(self, request: SyncRangesRequest, from_placement_driver: bool) {
+        let term = term(request.term, from_placement_driver);
         let mut results = Vec::with_capacity(request.stream_ranges.len());
         for StreamRanges { stream_id, ranges } in request.stream_ranges {
             let (orders, ranges): (Vec<Range>, Vec<Range>) = ranges.into_iter().partition(copies);
             let written_back = match from_placement_driver {
-                true => self.write_back(&orders).await,
+                true => self.write_back(&orders, term).await,
                 false => Ok(()),
             };
             let held = if let Err(refusal) = written_back {
@@ -156,7 +174,7 @@ impl Later {
                 self.role.locate(ranges.iter().flat_map(located));
                 let mine = ranges.iter().filter(|range| is_on(range, self.role.server_id));
                 let told = mine.map(held_range).filter(|held| held.key.stream == stream_id);
-                self.role.sync(stream_id, told.collect()).await
+                self.role.sync(stream_id, told.collect(), term).await
             } else {
                 self.role.held_of(stream_id)
             };
@@ -172,7 +190,10 @@ impl Later {
     }
 
     /// Sends ranges that are being sealed to servers that lack some of them.
-    async fn write_back(&self, orders: &[Range]) -> Result<(), Refusal> {
+    async fn write_back(&self, orders: &[Range], term: Term) -> Result<(), Refusal> {
+        if !orders.is_empty() {
+            self.role.follow(term).await?;
+        }
         for order in orders {
             let key = held_range(order).key;
             let targets = order
@@ -192,9 +213,10 @@ impl Later {
     }
 
     async fn delete(self, request: DeleteStreamsRequest) {
+        let term = term(request.term, true);
         let mut results = Vec::with_capacity(request.streams.len());
         for Stream { stream_id, .. } in request.streams {
-            let (_, status) = value_and_status(self.role.delete(stream_id).await);
+            let (_, status) = value_and_status(self.role.delete(stream_id, term).await);
             results.push(DeleteStreamResult {
                 deleted_stream: Some(with_id(stream_id)),
                 status,

@@ -32,8 +32,17 @@ pub(super) trait EntryResult: Sized + Send + 'static {
     /// The bytes of the result, estimated from above.
     fn weight(&self) -> usize;
 
-    /// The message of a frame. `continuation` is for the last frame of a page, if the answer has pages.
-    fn response(results: Vec<Self>, continuation: Bytes) -> Self::Response;
+    /// The message of a frame. `page` is for answers that have pages.
+    fn response(results: Vec<Self>, page: Page) -> Self::Response;
+}
+
+/// What the answer to a question says besides its results.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Page {
+    /// Where the next page goes on; in its last frame.
+    pub(super) continuation: Bytes,
+    /// The term of the placement driver that answers; 0: not told.
+    pub(super) term: i64,
 }
 
 /// Declares what the results of each operation are: the field of the response that has them, and the fields of a result
@@ -55,10 +64,10 @@ macro_rules! entry_results {
                 RESULT_BYTES + self.status.message.len() + self.$large.iter().map(Weigh::weight).sum::<usize>()
             }
 
-            fn response(results: Vec<Self>, _continuation: Bytes) -> $response {
+            fn response(results: Vec<Self>, _page: Page) -> $response {
                 $response {
                     $field: results,
-                    $( $continuation: _continuation, )?
+                    $( $continuation: _page.continuation, term: _page.term, )?
                     ..Default::default()
                 }
             }
@@ -129,26 +138,25 @@ impl Weigh for Range {
 impl Turn<'_> {
     /// Sends results in as many frames as they need; the last one ends the answer.
     pub(super) fn send_results<R: EntryResult>(&mut self, call: CallId, results: impl IntoIterator<Item = R>) {
-        self.send_page(call, results, Bytes::new());
+        self.send_page(call, results, Page::default());
     }
 
-    /// Sends the results of a page; the last frame has the continuation.
-    pub(super) fn send_page<R: EntryResult>(
-        &mut self,
-        call: CallId,
-        results: impl IntoIterator<Item = R>,
-        continuation: Bytes,
-    ) {
+    /// Sends the results of a page.
+    pub(super) fn send_page<R: EntryResult>(&mut self, call: CallId, results: impl IntoIterator<Item = R>, page: Page) {
         let opcode = R::Response::OPCODE;
         let noted = results
             .into_iter()
             .inspect(|result| self.note_entry(opcode, result.about(), result.status()));
         let (last, others) = split(noted, R::weight);
         for frame in others {
-            let response = R::response(frame, Bytes::new());
+            let begun = Page {
+                continuation: Bytes::new(),
+                ..page
+            };
+            let response = R::response(frame, begun);
             self.replier.send(self.session, call, &response, false, &[]);
         }
-        self.finish(call, &R::response(last, continuation));
+        self.finish(call, &R::response(last, page));
     }
 }
 

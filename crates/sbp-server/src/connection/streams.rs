@@ -9,6 +9,7 @@ use sbp_types::{Offset, StreamId};
 
 use super::fault::Fault;
 use super::handle::Turn;
+use super::results::Page;
 use crate::access::Owner;
 use crate::placement::{
     Described, NewStream, RequestedSettings, SchemaRecord, StreamRecord, StreamUpdate, describe_streams,
@@ -80,6 +81,7 @@ pub(super) fn with_name(name: String) -> Stream {
 /// Answers DESCRIBE_STREAMS.
 pub(super) fn handle_describe(turn: &mut Turn<'_>, call: CallId, request: DescribeStreamsRequest) -> Result<(), Fault> {
     let placement = turn.node.placement()?;
+    let term = placement.term();
     let (found, continuation) = placement.read(|state| describe_streams(state, request, turn.gate))?;
     let results = found.into_iter().map(|described| {
         let (stream, status) = match described {
@@ -92,7 +94,8 @@ pub(super) fn handle_describe(turn: &mut Turn<'_>, call: CallId, request: Descri
             status,
         }
     });
-    turn.send_page(call, results, continuation.into());
+    let continuation = continuation.into();
+    turn.send_page(call, results, Page { continuation, term });
     Ok(())
 }
 

@@ -11,6 +11,8 @@ pub(crate) use redb_store::{FILE, RedbStore};
 
 use std::fmt::Debug;
 
+use sbp_replication::Term;
+
 use crate::placement;
 use crate::range::HeldRange;
 
@@ -23,6 +25,8 @@ pub(crate) enum MetadataChange {
     Hold(HeldRange),
     /// The directory has been started this many times, as the log counts.
     Started(u64),
+    /// The range server has followed a placement driver of this term, and follows none of a lower one any more.
+    Followed(Term),
 }
 
 /// Transactional storage of metadata. Its methods block.

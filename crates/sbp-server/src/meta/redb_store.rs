@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use sbp_log::{File, FileSystem, OpenMode};
+use sbp_replication::Term;
 use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
 
 use super::codec;
@@ -33,6 +34,7 @@ const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
 const NEXT_SERVER_KEY: &str = "next_server_id";
 const STARTS_KEY: &str = "starts";
+const TERM_KEY: &str = "term";
 /// The number of transactions, which tells after a failed one whether it took effect.
 const COMMITS_KEY: &str = "commits";
 
@@ -128,6 +130,9 @@ pub(super) fn load(database: &Database) -> Result<Vec<MetadataChange>, MetadataE
     let mut changes = Vec::new();
     if let Some(starts) = transaction.open_table(NUMBERS)?.get(STARTS_KEY)? {
         changes.push(MetadataChange::Started(starts.value()));
+    }
+    if let Some(term) = transaction.open_table(NUMBERS)?.get(TERM_KEY)? {
+        changes.push(MetadataChange::Followed(Term(term.value())));
     }
     if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_STREAM_KEY)? {
         let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
@@ -233,6 +238,9 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                     ranges.retain_in(rows.clone(), |_, _| false)?;
                     held_ranges.retain_in(rows, |_, _| false)?;
                     tombstones.insert(stream.0, ())?;
+                }
+                MetadataChange::Followed(term) => {
+                    numbers.insert(TERM_KEY, term.0)?;
                 }
                 MetadataChange::Started(starts) => {
                     numbers.insert(STARTS_KEY, starts)?;

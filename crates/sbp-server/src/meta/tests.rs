@@ -87,6 +87,7 @@ fn a_store_that_is_opened_again_has_what_was_committed() {
     let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
     let changes = vec![
         MetadataChange::Started(4),
+        MetadataChange::Followed(Term(9)),
         MetadataChange::Placement(Change::NextStreamId(StreamId(3))),
         stream(1, Some("a")),
         stream(2, None),

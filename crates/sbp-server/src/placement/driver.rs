@@ -61,6 +61,7 @@ impl PlacementDriver {
     /// are done in the order in which they are [submitted](Self::submit).
     pub(crate) fn start(parts: DriverParts) -> io::Result<Self> {
         let DriverParts {
+            term,
             state,
             store,
             range_servers,
@@ -70,7 +71,7 @@ impl PlacementDriver {
             times,
         } = parts;
         let driver = Self::new(range_servers, always_up, clock, health, times, None);
-        driver.lead(Term::default(), state, store)?;
+        driver.lead(term, state, store)?;
         Ok(driver)
     }
 
@@ -109,6 +110,7 @@ impl PlacementDriver {
 
     /// Leads from now on, beginning with what the store has. The thread of an earlier term has to have [ended](Self::rest).
     pub(crate) fn lead(&self, term: Term, state: PlacementState, store: Box<dyn PlacementStore>) -> io::Result<()> {
+        self.range_servers.lead_in(term);
         for server in state.servers() {
             self.range_servers.locate(server.id, &server.address);
         }
@@ -116,6 +118,7 @@ impl PlacementDriver {
         let published = Arc::new(RwLock::new(state.clone()));
         let (sender, inbox) = mpsc::channel();
         let parts = DriverParts {
+            term,
             state,
             store,
             range_servers: Arc::clone(&self.range_servers),
@@ -170,6 +173,12 @@ impl PlacementDriver {
     /// one that does not lead knows of none, and has to know who is up when it does.
     pub(crate) fn takes_on_trust(&self, server: ServerId) -> bool {
         self.check_leads().is_err() && server.0 >= 1 && self.registry.lock().has_room_for(server)
+    }
+
+    /// The term in which this placement driver leads, for answers: to be asked for before what is answered, so that this is no
+    /// older than it says. 0: it does not lead.
+    pub(crate) fn term(&self) -> i64 {
+        i64::try_from(self.office.read().term.0).unwrap_or(i64::MAX)
     }
 
     /// Gives `look` the durable metadata, under a lock that must be held for moments only.

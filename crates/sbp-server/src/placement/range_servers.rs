@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
+use sbp_replication::Term;
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 
 use super::registry::Registry;
@@ -71,6 +72,11 @@ pub(crate) enum AbandonedEnd {
 
 /// The range servers that a placement driver can reach.
 pub(crate) trait RangeServers: Debug + Send + Sync {
+    /// Orders carry this term from now on.
+    fn lead_in(&self, term: Term) {
+        let _in_this_process = term;
+    }
+
     /// Sets the address at which the server is dialled from now on.
     fn locate(&self, server: ServerId, address: &str);
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use sbp_replication::{HighestTerm, Term};
 use sbp_types::{Offset, RangeIndex, RangeKey, StreamId};
 
 use crate::meta::MetadataChange;
@@ -20,6 +21,8 @@ pub(crate) struct HostedRanges {
     described: BTreeMap<StreamId, Described>,
     /// The highest range with which each stream was told to begin since the start.
     begun_at: BTreeMap<StreamId, RangeIndex>,
+    /// The highest term of a placement driver that was followed.
+    pub(crate) followed: HighestTerm,
 }
 
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub(crate) struct Update {
     pub(crate) ranges: Vec<HeldRange>,
     /// The stream's first remaining range, on whatever server, and its first offset.
     pub(crate) first: Option<(RangeIndex, Offset)>,
+    /// The term of the placement driver that told it; of several the lowest. 0: not told.
+    pub(crate) term: Term,
 }
 
 impl Update {
@@ -70,12 +75,13 @@ impl Update {
 
 impl HostedRanges {
     /// The ranges and streams found when the server started.
-    pub(crate) fn new(streams: PlacementState, ranges: Vec<HeldRange>) -> Self {
+    pub(crate) fn new(streams: PlacementState, ranges: Vec<HeldRange>, followed: Term) -> Self {
         Self {
             streams,
             ranges: ranges.into_iter().map(|held| (held.key, held)).collect(),
             described: BTreeMap::new(),
             begun_at: BTreeMap::new(),
+            followed: HighestTerm::new(followed),
         }
     }
 
@@ -122,7 +128,8 @@ impl HostedRanges {
             MetadataChange::Hold(range) => {
                 self.ranges.insert(range.key, range);
             }
-            _ => {}
+            MetadataChange::Followed(term) => self.followed = HighestTerm::new(term),
+            MetadataChange::Started(_) => {}
         }
     }
 

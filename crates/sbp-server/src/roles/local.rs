@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use sbp_messages::ErrorCode;
+use sbp_replication::Term;
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 
 use crate::meta::{MetadataChange, MetadataError, MetadataStore};
@@ -100,6 +101,10 @@ impl LocalAndOthers {
 }
 
 impl RangeServers for LocalAndOthers {
+    fn lead_in(&self, term: Term) {
+        self.others.lead_in(term);
+    }
+
     fn locate(&self, server: ServerId, address: &str) {
         self.local.ranges.addresses.note(server, address);
         self.others.locate(server, address);

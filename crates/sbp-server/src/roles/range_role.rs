@@ -10,6 +10,7 @@ use sbp_messages::{
     RangeCriteria, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, TrimStreamsRequest,
     TrimStreamsResponse, TrimmedStream,
 };
+use sbp_replication::Term;
 use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -63,6 +64,24 @@ impl RangeRole {
         answer.await.unwrap_or_else(|_| Err(Refusal::shutting_down()))
     }
 
+    /// As [`keep`](Self::keep), for what a placement driver of this term has said.
+    pub(crate) async fn keep_ordered<T: Send + 'static>(
+        &self,
+        term: Term,
+        job: impl FnOnce(Done<T>) -> Job,
+    ) -> Result<T, Refusal> {
+        self.keep(|done| Job::Ordered {
+            term,
+            job: Box::new(job(done)),
+        })
+        .await
+    }
+
+    /// Follows the placement driver of this term, or refuses to.
+    pub(crate) async fn follow(&self, term: Term) -> Result<(), Refusal> {
+        self.keep_ordered(term, |done| Job::Follow { done }).await
+    }
+
     /// The ranges of a stream that are held here.
     pub(crate) fn held_of(&self, stream: StreamId) -> Result<Vec<HeldRange>, Refusal> {
         let server = self.ranges()?;
@@ -87,7 +106,13 @@ impl RangeRole {
 
     /// Takes over what the placement driver has said about ranges of a stream, together with its present answer about
     /// the stream. Returns the stream's ranges held here.
-    pub(crate) async fn sync(&self, stream: StreamId, told: Vec<HeldRange>) -> Result<Vec<HeldRange>, Refusal> {
+    pub(crate) async fn sync(
+        &self,
+        stream: StreamId,
+        told: Vec<HeldRange>,
+        term: Term,
+    ) -> Result<Vec<HeldRange>, Refusal> {
+        self.follow(term).await?;
         let mut update = self
             .look_up(stream, CALL_TIMEOUT)
             .await
@@ -100,7 +125,9 @@ impl RangeRole {
             update.tell(range.clone())?;
         }
         let update = std::mem::take(update);
-        self.keep(|done| Job::Learn { stream, update, done }).await
+        let term = lowest(update.term, term);
+        self.keep_ordered(term, |done| Job::Learn { stream, update, done })
+            .await
     }
 
     /// Refuses a start behind the range's end, or behind what is confirmed of it while it has none: there are no records.
@@ -141,8 +168,8 @@ impl RangeRole {
     }
 
     /// Deletes a stream.
-    pub(crate) async fn delete(&self, stream: StreamId) -> Result<(), Refusal> {
-        self.keep(|done| Job::Delete { stream, done }).await
+    pub(crate) async fn delete(&self, stream: StreamId, term: Term) -> Result<(), Refusal> {
+        self.keep_ordered(term, |done| Job::Delete { stream, done }).await
     }
 
     /// Asks the placement driver about a stream; `None` if there is no such stream.
@@ -150,12 +177,13 @@ impl RangeRole {
         let asked = [stream];
         let streams = self.describe(&asked, timeout);
         let ranges = self.list(stream, timeout);
-        let (streams, ranges) = tokio::try_join!(streams, ranges)?;
+        let ((described_in, streams), (listed_in, ranges)) = tokio::try_join!(streams, ranges)?;
         Ok(match streams.into_iter().next() {
             Some((_, Some(mut update))) => {
                 let listed = BTreeMap::from([(stream, ranges)]);
                 update.first = self.first_ranges(&listed, timeout).await?.remove(&stream);
                 update.ranges = listed.into_values().flatten().collect();
+                update.term = lowest(described_in, listed_in);
                 Some(update)
             }
             _ => None,
@@ -186,7 +214,7 @@ impl RangeRole {
                 stream_id: Some(*stream),
                 range_server: None,
             });
-            for range in self.list_by(criteria.collect(), timeout).await? {
+            for range in self.list_by(criteria.collect(), timeout).await?.1 {
                 let begins = first.entry(range.key.stream).or_insert((range.key.range, range.start));
                 *begins = (*begins).min((range.key.range, range.start));
             }
@@ -199,7 +227,7 @@ impl RangeRole {
         &self,
         streams: &[StreamId],
         timeout: Duration,
-    ) -> Result<Vec<(StreamId, Option<Update>)>, PeerError> {
+    ) -> Result<(Term, Vec<(StreamId, Option<Update>)>), PeerError> {
         let request = DescribeStreamsRequest {
             stream_ids: streams.to_vec(),
             ..Default::default()
@@ -207,6 +235,7 @@ impl RangeRole {
         let question = self.questions.fetch_add(1, Ordering::Relaxed) + 1;
         let answers: Vec<DescribeStreamsResponse> = self.drivers.call(&request, timeout).await?;
         check(answers.last().map(|answer| &answer.status))?;
+        let term = answers.last().map_or(0, |answer| answer.term);
         let results = answers.into_iter().flat_map(|answer| answer.describe_responses);
         let mut described = Vec::with_capacity(streams.len());
         for (id, result) in streams.iter().zip(results) {
@@ -224,11 +253,15 @@ impl RangeRole {
                 _ => return Err(unusable(format!("stream {id} is not described: {}", result.status))),
             }
         }
-        Ok(described)
+        Ok((term_of(term), described))
     }
 
     /// The ranges that belong on this server: all of them, or those of one stream.
-    async fn list(&self, stream: impl Into<Option<StreamId>>, timeout: Duration) -> Result<Vec<HeldRange>, PeerError> {
+    async fn list(
+        &self,
+        stream: impl Into<Option<StreamId>>,
+        timeout: Duration,
+    ) -> Result<(Term, Vec<HeldRange>), PeerError> {
         let me = sbp_messages::RangeServer {
             server_id: self.server_id,
             ..Default::default()
@@ -240,18 +273,24 @@ impl RangeRole {
         self.list_by(vec![criterion], timeout).await
     }
 
-    /// The ranges that match the criteria. A deleted stream has none.
-    async fn list_by(&self, criteria: Vec<RangeCriteria>, timeout: Duration) -> Result<Vec<HeldRange>, PeerError> {
+    /// The ranges that match the criteria, and the lowest term of whoever told them. A deleted stream has none.
+    async fn list_by(
+        &self,
+        criteria: Vec<RangeCriteria>,
+        timeout: Duration,
+    ) -> Result<(Term, Vec<HeldRange>), PeerError> {
         let mut request = ListRangesRequest {
             range_criteria: criteria,
             ..Default::default()
         };
         let mut ranges = Vec::new();
+        let mut term = Term::default();
         loop {
             let answers: Vec<ListRangesResponse> = self.drivers.call(&request, timeout).await?;
             check(answers.last().map(|answer| &answer.status))?;
             for answer in answers {
                 request.continuation = answer.continuation;
+                term = lowest(term, term_of(answer.term));
                 for result in answer.list_responses {
                     if result.status.code == ErrorCode::NOT_FOUND {
                         continue;
@@ -262,7 +301,7 @@ impl RangeRole {
                 }
             }
             if request.continuation.is_empty() {
-                return Ok(ranges);
+                return Ok((term, ranges));
             }
         }
     }
@@ -281,13 +320,16 @@ impl RangeRole {
             listed.entry(held.key.stream).or_default();
         }
         drop(ranges);
-        for range in self.list(None, CALL_TIMEOUT).await.map_err(failed)? {
+        let (mut term, all) = self.list(None, CALL_TIMEOUT).await.map_err(failed)?;
+        for range in all {
             listed.entry(range.key.stream).or_default().push(range);
         }
         let streams: Vec<_> = listed.keys().copied().collect();
         let mut described = Vec::with_capacity(streams.len());
         for chunk in streams.chunks(MAX_ENTRIES) {
-            described.extend(self.describe(chunk, CALL_TIMEOUT).await.map_err(failed)?);
+            let (described_in, chunk) = self.describe(chunk, CALL_TIMEOUT).await.map_err(failed)?;
+            term = lowest(term, described_in);
+            described.extend(chunk);
         }
         if !described.is_empty() && described.iter().all(|(_, update)| update.is_none()) {
             self.check_placement_driver().await?;
@@ -297,14 +339,15 @@ impl RangeRole {
         for (stream, update) in described {
             let ranges = listed.remove(&stream).unwrap_or_default();
             let result = match update {
-                None => self.delete(stream).await,
+                None => self.delete(stream, term).await,
                 Some(mut update) => {
                     if ranges.is_empty() {
                         tracing::warn!(%stream, "the placement driver does not list this server's ranges of the stream; they are kept");
                     }
                     update.first = first.get(&stream).copied().filter(|_| !ranges.is_empty());
                     update.ranges = ranges;
-                    self.keep(|done| Job::Learn { stream, update, done }).await.map(drop)
+                    let learned = self.keep_ordered(term, |done| Job::Learn { stream, update, done });
+                    learned.await.map(drop)
                 }
             };
             if let Err(refusal) = result {
@@ -398,6 +441,19 @@ fn seal_requests(avoid: &[ServerId], seals: &[WantedSeal]) -> Vec<SealRangesRequ
     seals.chunks(MAX_ENTRIES).map(request).collect()
 }
 
+/// The lower one of two terms that were told.
+fn lowest(one: Term, other: Term) -> Term {
+    match Term::default() {
+        none if one == none => other,
+        none if other == none => one,
+        _ => one.min(other),
+    }
+}
+
+fn term_of(told: i64) -> Term {
+    Term(u64::try_from(told).unwrap_or(0))
+}
+
 fn unusable(what: impl ToString) -> PeerError {
     PeerError::Unusable {
         peer: "the placement driver".to_owned(),
@@ -433,7 +489,9 @@ impl Upstream for AskPlacementDriver {
             }
             match found {
                 Ok(Some(update)) if !update.ranges.is_empty() => {
-                    if let Err(refusal) = role.keep(|done| Job::Learn { stream, update, done }).await {
+                    let term = update.term;
+                    let learned = role.keep_ordered(term, |done| Job::Learn { stream, update, done });
+                    if let Err(refusal) = learned.await {
                         tracing::warn!(%stream, refusal = refusal.message, "the stream's ranges on this server cannot be updated");
                     }
                 }

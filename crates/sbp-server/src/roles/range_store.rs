@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
+use sbp_replication::{Order, Rules, Term};
 use sbp_types::{Epoch, Offset, Position, RangeKey, StreamId};
 
 use super::hosted_ranges::{HostedRanges, Update};
@@ -54,12 +55,31 @@ pub(crate) enum Job {
     },
     /// A stream is deleted.
     Delete { stream: StreamId, done: Done<()> },
+    /// What a placement driver of this term has ordered or told, to be done unless one of a higher term was followed.
+    Ordered { term: Term, job: Box<Job> },
+    /// Nothing but what [`Ordered`](Self::Ordered) asks.
+    Follow { done: Done<()> },
     /// Range servers are where the placement driver says.
     Locate { servers: Vec<ServerRecord> },
     /// Check which deleted streams can be forgotten.
     Sweep,
     /// The server is shutting down.
     Stop,
+}
+
+impl Job {
+    /// Tells whoever waits for it that it is not done.
+    fn refuse(self, refusal: Refusal) {
+        match self {
+            Self::Learn { done, .. } => done(Err(refusal)),
+            Self::Seal { done, .. } => done(Err(refusal)),
+            Self::Fence { done, .. } | Self::Fenced { done, .. } => done(Err(refusal)),
+            Self::Delete { done, .. } | Self::Follow { done } => done(Err(refusal)),
+            Self::Ordered { job, .. } => job.refuse(refusal),
+            // Nobody waits.
+            Self::Drained { .. } | Self::Locate { .. } | Self::Sweep | Self::Stop => {}
+        }
+    }
 }
 
 /// The hosted ranges of a range server in a process of its own. One thread changes them, in the order of the jobs.
@@ -158,9 +178,33 @@ impl Worker {
             Job::Fenced { key, taken, done } => done(taken.and_then(|taken| self.fenced(key, taken))),
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
+            Job::Ordered { term, job } => match self.follow(term) {
+                Ok(()) => self.handle_job(*job),
+                Err(refusal) => job.refuse(refusal),
+            },
+            Job::Follow { done } => done(Ok(())),
             Job::Locate { servers } => self.locate(servers),
             Job::Sweep => self.sweep(),
             Job::Stop => {}
+        }
+    }
+
+    /// Whether to do what a placement driver of this term says. The first time it is made durable that no one of a lower term is
+    /// followed any more. Who tells none is followed: those that have one tell it.
+    fn follow(&mut self, term: Term) -> Result<(), Refusal> {
+        if term == Term::default() {
+            return Ok(());
+        }
+        match self.hosted_ranges.followed.judge(term, Rules::default()) {
+            Order::Follow => Ok(()),
+            Order::FollowNew => self.commit(vec![MetadataChange::Followed(term)]),
+            Order::Refuse(followed) => {
+                let message = format!(
+                    "this range server has followed the placement driver that leads in term {followed}, and does nothing \
+                     more that was said in term {term}"
+                );
+                Err(Refusal::new(ErrorCode::PD_NOT_LEADER, message))
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use sbp_locks::Mutex;
@@ -12,6 +13,7 @@ use sbp_messages::{
     HeartbeatRequest, MAX_ENTRIES, Range, RangeId, ReplicaServer, ReplicaState, SealKind, SealRangesRequest,
     SealRangesResponse, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
 };
+use sbp_replication::Term;
 use sbp_transport::{ClientTls, Descriptors, DialError, dial};
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
@@ -38,6 +40,8 @@ pub(crate) struct RemoteServers {
     tls: Option<Arc<ClientTls>>,
     token: Option<PeerToken>,
     servers: Mutex<HashMap<ServerId, Arc<RemoteServer>>>,
+    /// The term of the placement driver, which its orders carry.
+    term: Arc<AtomicI64>,
     /// Where range servers are, also the one in the same process.
     pub(crate) addresses: Arc<AddressBook>,
 }
@@ -49,6 +53,7 @@ struct RemoteServer {
     address: String,
     channel: Arc<PeerChannel>,
     runtime: Handle,
+    term: Arc<AtomicI64>,
     /// Where the others are, which it is told with the ranges that it shares with them.
     addresses: Arc<AddressBook>,
 }
@@ -69,12 +74,18 @@ impl RemoteServers {
             tls,
             token,
             servers: Mutex::default(),
+            term: Arc::default(),
             addresses: Arc::default(),
         }
     }
 }
 
 impl RangeServers for RemoteServers {
+    fn lead_in(&self, term: Term) {
+        self.term
+            .store(i64::try_from(term.0).unwrap_or(i64::MAX), Ordering::Relaxed);
+    }
+
     fn locate(&self, server: ServerId, address: &str) {
         let mut servers = self.servers.lock();
         if servers.get(&server).is_some_and(|known| known.address == address) {
@@ -95,6 +106,7 @@ impl RangeServers for RemoteServers {
             address: address.to_owned(),
             channel: Arc::new(channel),
             runtime: self.runtime.clone(),
+            term: Arc::clone(&self.term),
             addresses: Arc::clone(&self.addresses),
         };
         self.addresses.note(server, address);
@@ -113,6 +125,10 @@ impl RangeServers for RemoteServers {
 }
 
 impl RemoteServer {
+    fn term(&self) -> i64 {
+        self.term.load(Ordering::Relaxed)
+    }
+
     /// Runs `ask` in a task of its own, and gives its result to `done`.
     fn ask<T, F>(&self, done: Done<T>, ask: impl FnOnce(Arc<PeerChannel>) -> F)
     where
@@ -169,6 +185,7 @@ impl RangeServer for RemoteServer {
                 end_offset: seen,
             }],
             kind: SealKind::RANGE_SERVER,
+            term: self.term(),
             ..Default::default()
         };
         self.ask(done, |channel| async move {
@@ -192,6 +209,7 @@ impl RangeServer for RemoteServer {
                 end_offset: None,
             }],
             kind: SealKind::RANGE_SERVER,
+            term: self.term(),
             ..Default::default()
         };
         self.ask(done, |channel| async move {
@@ -234,6 +252,7 @@ impl RangeServer for RemoteServer {
                 stream_id: key.stream,
                 ranges: vec![order],
             }],
+            term: self.term(),
             ..Default::default()
         };
         self.ask(done, |channel| async move { sync(&channel, &request).await });
@@ -260,6 +279,7 @@ impl RangeServer for RemoteServer {
                 stream_id: stream,
                 ranges,
             }],
+            term: self.term(),
             ..Default::default()
         };
         self.ask(done, |channel| async move { sync(&channel, &request).await });
@@ -271,7 +291,8 @@ impl RangeServer for RemoteServer {
     }
 
     fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
-        self.ask(done, |channel| async move {
+        let term = self.term();
+        self.ask(done, move |channel| async move {
             for chunk in streams.chunks(MAX_ENTRIES) {
                 let streams = chunk.iter().map(|stream_id| Stream {
                     stream_id: *stream_id,
@@ -279,6 +300,7 @@ impl RangeServer for RemoteServer {
                 });
                 let request = DeleteStreamsRequest {
                     streams: streams.collect(),
+                    term,
                     ..Default::default()
                 };
                 let answers: Vec<DeleteStreamsResponse> = call(&channel, &request).await?;

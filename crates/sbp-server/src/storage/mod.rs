@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_log::{Clock, EntryKind, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
+use sbp_replication::Term;
 use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
 use crate::config::ClusterTimes;
@@ -70,6 +71,8 @@ pub(crate) fn open(
         held,
         mut store,
         ranges,
+        starts,
+        followed: _,
     } = Opened::new(parts, config)?;
     if held
         .iter()
@@ -104,7 +107,7 @@ pub(crate) fn open(
         id: server_id,
         ranges: Arc::clone(&ranges),
     };
-    let placement = start_placement(parts, &directory, state, store, Some(local), others)?;
+    let placement = start_placement(parts, &directory, (state, Term(starts)), store, Some(local), others)?;
     Ok(Storage {
         server_id,
         placement,
@@ -124,9 +127,10 @@ pub(crate) fn open_placement_driver(
         state,
         store,
         ranges: owner,
+        starts,
         ..
     } = open_without_ranges(parts, config)?;
-    let placement = start_placement(parts, &directory, state, store, None, others)?;
+    let placement = start_placement(parts, &directory, (state, Term(starts)), store, None, others)?;
     Ok((placement, owner))
 }
 
@@ -173,6 +177,8 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
         held,
         store,
         ranges,
+        followed,
+        starts: _,
     } = Opened::new(parts, config)?;
     if state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1) {
         return Err(StartError::OtherRole {
@@ -189,7 +195,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
     Ok(RangeStorage {
         server_id: ranges.log.server_id(),
         ranges,
-        hosted_ranges: HostedRanges::new(state, held),
+        hosted_ranges: HostedRanges::new(state, held, followed),
         store,
     })
 }
@@ -225,13 +231,14 @@ fn identify(directory: &Path, state: &mut PlacementState, store: &mut dyn Metada
 fn start_placement(
     parts: &StorageParts,
     directory: &Path,
-    mut state: PlacementState,
+    (mut state, term): (PlacementState, Term),
     mut store: Box<dyn MetadataStore>,
     local: Option<LocalRangeServer>,
     others: Arc<dyn RangeServers>,
 ) -> Result<PlacementDriver, StartError> {
     identify(directory, &mut state, store.as_mut())?;
     let parts = DriverParts {
+        term,
         state,
         always_up: local.as_ref().map(|local| local.id),
         range_servers: match local.clone() {
@@ -253,6 +260,10 @@ struct Opened {
     held: Vec<HeldRange>,
     store: Box<dyn MetadataStore>,
     ranges: Arc<RangeServer>,
+    /// The highest term of a placement driver that the range server has followed.
+    followed: Term,
+    /// How often the directory was started, this start included: the term of a placement driver that has its metadata in it.
+    starts: u64,
 }
 
 impl Opened {
@@ -276,13 +287,14 @@ impl Opened {
         log.observe_syncs(SyncWatch::new(Arc::clone(counters), Arc::clone(disk)));
         let metadata_error = |error| metadata_error(&directory, error);
         let mut store = RedbStore::open(files, &directory).map_err(metadata_error)?;
-        let Stored { state, held, starts } = install(store.load().map_err(metadata_error)?);
+        let Stored {
+            state,
+            held,
+            starts,
+            followed,
+        } = install(store.load().map_err(metadata_error)?);
         let unneeded = check_together(&directory, &state, &held, starts, &recovered)?;
-        match store.commit(&[MetadataChange::Started(recovered.boot_id)]) {
-            // With a full disk the data can still be read.
-            Ok(()) | Err(MetadataError::DiskFull) => {}
-            Err(error) => return Err(metadata_error(error)),
-        }
+        count_start(&mut store, recovered.boot_id).map_err(metadata_error)?;
         let ends: HashMap<RangeKey, RangeEnd> = recovered.ranges.iter().copied().collect();
         let held: Vec<_> = held
             .into_iter()
@@ -334,7 +346,18 @@ impl Opened {
             held,
             store: Box::new(store),
             ranges,
+            followed,
+            starts: recovered.boot_id,
         })
+    }
+}
+
+/// Has the metadata remember that the directory was started so often.
+fn count_start(store: &mut RedbStore, starts: u64) -> Result<(), MetadataError> {
+    match store.commit(&[MetadataChange::Started(starts)]) {
+        // With a full disk the data can still be read.
+        Ok(()) | Err(MetadataError::DiskFull) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -375,6 +398,8 @@ pub(crate) struct Stored {
     pub(crate) held: Vec<HeldRange>,
     /// How often the directory was started, as the metadata remembers.
     pub(crate) starts: u64,
+    /// The highest term of a placement driver that the range server has followed.
+    pub(crate) followed: Term,
 }
 
 /// Applies the stored changes of both roles.
@@ -385,6 +410,7 @@ pub(crate) fn install(changes: Vec<MetadataChange>) -> Stored {
             MetadataChange::Placement(change) => stored.state.install(change),
             MetadataChange::Hold(range) => stored.held.push(range),
             MetadataChange::Started(starts) => stored.starts = starts,
+            MetadataChange::Followed(term) => stored.followed = term,
         }
     }
     stored

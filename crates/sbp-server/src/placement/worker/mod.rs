@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
 use sbp_messages::{ErrorCode, RangeId};
+use sbp_replication::Term;
 use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
 
 use self::shared_seal::SharedSeal;
@@ -55,6 +56,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// The parts of a placement driver.
 #[derive(Debug)]
 pub(crate) struct DriverParts {
+    /// The term in which it leads, which its orders carry.
+    pub(crate) term: Term,
     pub(crate) state: PlacementState,
     pub(crate) store: Box<dyn PlacementStore>,
     pub(crate) range_servers: Arc<dyn RangeServers>,
@@ -185,6 +188,7 @@ impl Worker {
         events: mpsc::Sender<Event>,
     ) -> Self {
         let DriverParts {
+            term: _,
             state,
             store,
             range_servers,

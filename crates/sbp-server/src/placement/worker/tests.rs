@@ -113,6 +113,7 @@ impl Bench {
     fn of(state: PlacementState) -> Self {
         let (sender, asked) = mpsc::channel();
         let driver = PlacementDriver::start(DriverParts {
+            term: Term(1),
             state,
             store: Box::new(Store),
             range_servers: Arc::new(Scripted(sender)),
@@ -434,6 +435,7 @@ fn a_deposed_placement_driver_says_what_is_in_doubt_and_begins_nothing_more() {
     let (sender, _asked) = mpsc::channel();
     let health = Arc::new(Health::default());
     let driver = PlacementDriver::start(DriverParts {
+        term: Term(1),
         state: PlacementState::default(),
         store: Box::new(UntilDeposed(2)),
         range_servers: Arc::new(Scripted(sender)),

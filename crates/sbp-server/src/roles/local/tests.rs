@@ -9,6 +9,7 @@ use std::time::Instant;
 use sbp_locks::Mutex;
 use sbp_log::{Clock, Helpers, Log, LogConfig};
 use sbp_messages::{ErrorCode, RangeId};
+use sbp_replication::Term;
 use sbp_sim::{ManualClock, SimFileSystem};
 use sbp_types::RangeIndex;
 
@@ -70,6 +71,7 @@ impl Bench {
             ranges: Arc::clone(&ranges),
         };
         let driver = PlacementDriver::start(DriverParts {
+            term: Term(1),
             state: PlacementState::default(),
             store: Box::new(SharedStore {
                 store: Box::new(store),

@@ -1,6 +1,8 @@
 //! Pulling the plug on a range server alone: what it was told, what it sealed, and what was appended in between.
 
 use super::*;
+use sbp_replication::Term;
+
 use crate::placement::{Settings, StreamRecord};
 use crate::range::{CopyRecord, HeldRange, Phase, RangeServer, ReplicaSet};
 use crate::roles::{Job, RangeStore, Update};
@@ -47,6 +49,7 @@ impl Life {
             stream: Some(record(stream)),
             ranges: ranges.to_vec(),
             first: ranges.first().map(|first| (first.key.range, first.start)),
+            ..Update::default()
         };
         self.keep(|done| Job::Learn { stream, update, done }).map(drop)
     }
@@ -398,4 +401,45 @@ fn a_range_that_others_hold_too_is_never_sealed_by_one_server_alone() {
     let (epoch, end) = (Some(Epoch(0)), None);
     assert!(life.keep(|done| Job::Seal { key, epoch, end, done }).is_err());
     assert_eq!(life.held(stream)[0].end, None);
+}
+
+#[test]
+fn who_has_followed_a_leader_does_nothing_that_an_earlier_one_says_not_even_after_a_restart() {
+    let disk = SimFileSystem::new();
+    let stream = StreamId(1);
+    let held = HeldRange {
+        key: RangeKey {
+            stream,
+            range: RangeIndex(0),
+        },
+        epoch: Epoch(0),
+        start: Offset(0),
+        end: None,
+        set: ReplicaSet::alone(),
+        copy: CopyRecord::default(),
+    };
+    let ordered = |life: &Life, term| {
+        let (sender, answer) = mpsc::channel();
+        life.range_store.submit(Job::Ordered {
+            term: Term(term),
+            job: Box::new(Job::Delete {
+                stream: StreamId(2),
+                done: Box::new(move |result| sender.send(result).unwrap()),
+            }),
+        });
+        answer.recv_timeout(PATIENCE).unwrap().map_err(|refusal| refusal.code)
+    };
+    let life = Life::start(&disk).unwrap();
+    life.learn(stream, std::slice::from_ref(&held)).unwrap();
+    assert_eq!(ordered(&life, 5), Ok(()));
+    assert_eq!(ordered(&life, 4), Err(ErrorCode::PD_NOT_LEADER));
+    assert_eq!(ordered(&life, 5), Ok(()));
+    drop(life);
+    let life = Life::start(&disk).unwrap();
+    assert_eq!(ordered(&life, 4), Err(ErrorCode::PD_NOT_LEADER));
+    assert_eq!(ordered(&life, 6), Ok(()));
+    assert_eq!(ordered(&life, 5), Err(ErrorCode::PD_NOT_LEADER));
+    // Who tells no term is asked by nobody else who does.
+    assert_eq!(ordered(&life, 0), Ok(()));
+    assert_eq!(life.held(stream), [held]);
 }
