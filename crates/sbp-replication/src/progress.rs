@@ -1,5 +1,7 @@
 //! What a sender knows of the servers that it sends entries of a range to.
 
+use std::hash::{Hash, Hasher};
+
 use sbp_types::{Position, ServerId};
 use smallvec::SmallVec;
 
@@ -19,11 +21,28 @@ pub(crate) struct Peer {
     pub(crate) sent: Position,
     /// Nothing behind this place was ever sent to it, so that it can have nothing there; `None` where it may have entries
     /// from others too.
-    pub(crate) most: Option<Position>,
+    pub(crate) most: Most,
     /// How often the sender began again on the present connection.
     pub(crate) round: Round,
     /// Whether the server takes nothing: it is sent nothing until its connection is made anew.
     pub(crate) is_halted: bool,
+}
+
+/// The place behind which a server can have nothing. Two worlds of a search that differ in it alone are the same: it changes
+/// nothing while nobody says what is not so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most(pub(crate) Option<Position>);
+
+impl PartialEq for Most {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Most {}
+
+impl Hash for Most {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Peer {
@@ -33,7 +52,7 @@ impl Peer {
             server,
             synced: from,
             sent: from,
-            most: None,
+            most: Most(None),
             round: Round::default(),
             is_halted: false,
         }
@@ -42,7 +61,7 @@ impl Peer {
     /// A server that has entries from this sender alone.
     fn follower(server: ServerId, from: Position) -> Self {
         Self {
-            most: Some(from),
+            most: Most(Some(from)),
             ..Self::new(server, from)
         }
     }
@@ -50,13 +69,13 @@ impl Peer {
     /// Everything before this place was sent.
     pub(crate) fn sent(&mut self, to: Position) {
         self.sent = self.sent.max(to);
-        self.most = self.most.map(|most| most.max(to));
+        self.most.0 = self.most.0.map(|most| most.max(to));
     }
 
     /// It has answered. The sender has nothing before `first`.
     pub(crate) fn hear(&mut self, answer: Answer, first: Position) -> Standing {
         // What it cannot have counts for nothing, not even for what it may have.
-        if let (Some(place), Some(most)) = (answer.place(), self.most)
+        if let (Some(place), Some(most)) = (answer.place(), self.most.0)
             && place > most
         {
             let is_known = std::mem::replace(&mut self.is_halted, true);

@@ -157,6 +157,23 @@ fn damage() -> Scenario {
     }
 }
 
+/// Disks that lose the end of a range, and little else.
+fn lost_ends() -> Scenario {
+    Scenario {
+        name: "lost ends",
+        batches: 3,
+        drivers: 1,
+        budget: Budget {
+            seals: 2,
+            crashes: 3,
+            damages: 1,
+            resends: 2,
+            ..Budget::default()
+        },
+        ..three()
+    }
+}
+
 /// Trims, and copies of what is left.
 fn trims() -> Scenario {
     Scenario {
@@ -310,7 +327,7 @@ needed! {
     writers_count_whole: WritersCountWhole, parts() => Doubled(_),
     unconfirmed_is_bounded: UnconfirmedIsBounded, three() => TwoContents(_),
     damaged_is_incomplete: DamagedIsIncomplete, damage() => TooFewCopies(_),
-    incomplete_says_so: IncompleteSaysSo, damage() => Incomplete(_),
+    incomplete_says_so: IncompleteSaysSo, lost_ends() => Incomplete(_),
     damaged_end_is_no_vote: DamagedEndIsNoVote, damage() => Lost(_),
     known_before_opened: KnownBeforeOpened, crashes() => Lost(_),
     cut_off_serves_nobody: CutOffServesNobody, cuts() => StandsStill,

@@ -4,6 +4,8 @@ use sbp_types::{Position, ServerId};
 
 use super::{Order, Progress, Replica, Role, Rule};
 use crate::exchange::{Answer, Round, Standing};
+#[cfg(feature = "testing")]
+use crate::progress::Most;
 use crate::progress::Peer;
 
 impl Order {
@@ -106,24 +108,13 @@ impl Replica {
         standing
     }
 
-    /// A server takes nothing of what is sent to it as primary or up to this end, for a reason that may pass: it is sent
-    /// nothing more before [`begin_again`](Self::begin_again).
-    pub fn pause(&mut self, server: ServerId, sealed_end: Option<Position>) {
+    /// A server has not taken what was sent to it as primary or up to this end, for a reason that may pass: it is sent again
+    /// what it is not known to have. Answers to what was sent before may still come: what they say of where to go on is older
+    /// than that ([`Round`]).
+    pub fn begin_again(&mut self, server: ServerId, sealed_end: Option<Position>) {
         if let Some(peer) = self.peer_mut(server, sealed_end) {
-            peer.is_halted = true;
+            peer.begin_again();
         }
-    }
-
-    /// A server that was sent nothing more is sent again what it is not known to have. Answers to what was sent before may
-    /// still come: what they say of where to go on is older than that ([`Round`]).
-    pub fn begin_again(&mut self, server: ServerId) {
-        let following = match &mut self.role {
-            Role::Primary { followers, .. } => followers.peer_mut(server),
-            Role::Follower | Role::Former => None,
-        };
-        let ordered = self.orders.iter_mut().filter_map(|order| order.to.peer_mut(server));
-        let halted = following.into_iter().chain(ordered).filter(|peer| peer.is_halted);
-        halted.for_each(Peer::begin_again);
     }
 
     /// The connection to a server is gone, and with it what was on its way, and what would have been answered.
@@ -280,7 +271,7 @@ impl Replica {
             *followers = Progress::new(others, range.beginning());
             // They may have been sent anything that is here.
             let queued = self.queued;
-            followers.peers_mut().for_each(|peer| peer.most = Some(queued));
+            followers.peers_mut().for_each(|peer| peer.most = Most(Some(queued)));
         }
         self.reckon();
     }

@@ -461,13 +461,11 @@ fn what_a_follower_was_never_sent_it_cannot_have() {
 }
 
 #[test]
-fn where_to_go_on_is_not_learned_from_what_was_sent_before_a_pause() {
+fn where_to_go_on_is_not_learned_from_what_was_sent_before_a_refusal() {
     let mut primary = copy_of(1, 0);
     store(&mut primary, at(9));
     let round = primary.sent(server(2), None, at(5));
-    primary.pause(server(2), None);
-    assert_eq!(primary.next_for(server(2)), None);
-    primary.begin_again(server(2));
+    primary.begin_again(server(2), None);
     assert_eq!(primary.next_for(server(2)), Some((at(0), None)));
     primary.sent(server(2), None, at(5));
     primary.heard(server(2), None, Answer::Synced(at(5)));

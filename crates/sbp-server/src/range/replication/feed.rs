@@ -218,7 +218,7 @@ impl RangeServer {
         } = *refused;
         let mut notifications = Notifications::default();
         let mut ranges = self.hub.ranges.lock();
-        ranges.change_copy(key, |replica| replica.pause(server, sealed_end));
+        ranges.change_copy(key, |replica| replica.begin_again(server, sealed_end));
         if let Some(question) = question {
             // It does not say that it is not.
             ranges.questions.said(key, question, server, true);
@@ -228,11 +228,10 @@ impl RangeServer {
         notifications.send();
     }
 
-    /// Sends entries of these ranges to another server again, as far as they are not known to have arrived.
-    pub(crate) fn tell_again(&self, server: ServerId, keys: impl IntoIterator<Item = RangeKey>) {
+    /// Sends entries of these ranges again, as far as they are not known to have arrived.
+    pub(crate) fn tell_again(&self, keys: impl IntoIterator<Item = RangeKey>) {
         let mut ranges = self.hub.ranges.lock();
         for key in keys {
-            ranges.change_copy(key, |replica| replica.begin_again(server));
             ranges.tell_followers(key);
         }
     }

@@ -140,7 +140,7 @@ fn an_answer_that_is_older_than_a_second_attempt_says_nothing_of_where_to_go_on(
         question: None,
     };
     primary.refused(id(1), &refused);
-    primary.tell_again(id(1), [FIRST]);
+    primary.tell_again([FIRST]);
     copies.exchange(1);
     assert_eq!(copies.primary().wait(1).len(), 1);
     let late = Answer::GoOn {
