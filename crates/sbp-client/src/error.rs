@@ -57,13 +57,7 @@ struct Details {
     attempts: u32,
     next_sequence: Option<i64>,
     gap: Option<Gap>,
-    /// What to do, where that is not the code's advice.
-    advice: Option<&'static str>,
 }
-
-/// What to do about damage where no other server has the same records.
-const ONLY_COPY_DAMAGED: &str = "read on behind the damage, have `sbp verify` name all of it, and restore a backup where \
-                                 there is one";
 
 impl ClientError {
     pub(crate) fn new(kind: ErrorKind, code: ErrorCode, what: impl Into<String>) -> Self {
@@ -81,7 +75,6 @@ impl ClientError {
             attempts: 0,
             next_sequence: None,
             gap: None,
-            advice: None,
         }))
     }
 
@@ -203,7 +196,6 @@ impl ClientError {
     /// That what is damaged is the only copy: the damage is there however often one asks.
     pub(crate) fn of_the_only_copy(mut self) -> Self {
         self.0.retriable = false;
-        self.0.advice = Some(ONLY_COPY_DAMAGED);
         self
     }
 
@@ -332,7 +324,7 @@ impl ClientError {
     /// What the caller can do about it.
     #[must_use]
     pub fn advice(&self) -> &'static str {
-        self.0.advice.unwrap_or(codes::rule(self.0.code).advice)
+        codes::rule(self.0.code).advice
     }
 
     /// The stream's name, where the call used it.
@@ -417,7 +409,7 @@ impl fmt::Display for ClientError {
             (_, true) => "; can be tried again",
             (_, false) => "; not worth trying again unchanged",
         })?;
-        write!(f, "; {}", self.advice())
+        write!(f, "; {}", codes::rule(details.code).advice)
     }
 }
 

@@ -158,8 +158,7 @@ impl ErrorCode {
             "ask one that does, or upgrade it"
         2502 RS_DATA_CORRUPTED Elsewhere not_done
             "the server's disk holds damaged data at this place"
-            "where the stream has several copies, read it again: another server is asked then; have `sbp verify` name all of the \
-             damage, and restore a backup where there is one"
+            "read on behind the damage, have `sbp verify` name all of it, and restore a backup where there is one"
         2503 SHUTTING_DOWN Now not_done
             "the server is going away and did not begin"
             "try again when it, or another one, is up"
