@@ -163,11 +163,12 @@ def test_a_read_beyond_the_end_says_so(client: sbp.Client, hours: sbp.Stream) ->
 
 
 def test_a_read_the_wrong_way_round_is_not_beyond_the_end(hours: sbp.Stream) -> None:
-    for start, end, places in [
+    cases: list[tuple[int | str, str, str]] = [
         ("latest", "earliest", "180 to 0"),
         ("latest-1", "latest-5", "179 to 175"),
         (100, "earliest+3", "100 to 3"),
-    ]:
+    ]
+    for start, end, places in cases:
         with pytest.raises(sbp.InvalidRequestError, match=f"from offset {places} ends before it begins: swap them"):
             hours.read(start, end)
 
