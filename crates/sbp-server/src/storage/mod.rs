@@ -303,23 +303,7 @@ impl Opened {
         for held in &held {
             let facts = state.stream(held.key.stream).map(|stream| stream.facts());
             let end = ends.get(&held.key);
-            let mut found = (!held.set.is_alone()).then(|| found_copy(&log, held, end));
-            if !held.set.is_alone()
-                && let Some(end) = held.end_position()
-            {
-                log.end_range(held.key, end);
-            }
-            let synced = found.filter(|_| held.end.is_none()).map(|found| found.synced.offset);
-            let kept = if held.keeps_writers() || held.end.is_some() {
-                held.start
-            } else {
-                held.opened_at()
-            };
-            log.release(held.key, synced.unwrap_or(held.start).min(kept));
-            if let Some(found) = &mut found {
-                // Others are sent no more of it than the log has from now on.
-                found.first = log.first_position(held.key);
-            }
+            let found = settle(&log, held, end);
             let range = recovered_range(
                 log.server_id(),
                 (held, found.as_ref()),
@@ -458,6 +442,27 @@ pub(crate) fn check_together(
         trimmed.push(*key);
     }
     Ok(trimmed)
+}
+
+/// Tells the log where a range ends, and what of it is not kept. Returns what the log then has of it, if other servers hold it
+/// too.
+fn settle(log: &Log<LogContext>, held: &HeldRange, end: Option<&RangeEnd>) -> Option<FoundCopy> {
+    let found = (!held.set.is_alone()).then(|| found_copy(log, held, end));
+    if found.is_some()
+        && let Some(end) = held.end_position()
+    {
+        log.end_range(held.key, end);
+    }
+    let synced = found.filter(|_| held.end.is_none()).map(|found| found.synced.offset);
+    let kept = if held.keeps_writers() || held.end.is_some() {
+        held.start
+    } else {
+        held.opened_at()
+    };
+    log.release(held.key, synced.unwrap_or(held.start).min(kept));
+    // Others are sent no more of it than the log has from now on.
+    let first = log.first_position(held.key);
+    found.map(|found| FoundCopy { first, ..found })
 }
 
 /// What the log has of a range that other servers hold too.
