@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_types::{Position, RangeKey, ServerId};
+use sbp_types::{Position, RangeIndex, RangeKey, ServerId};
 
 use super::choose::Candidate;
 use super::effects::{Effects, Outcome};
@@ -47,10 +47,11 @@ pub(super) fn finish_shared_seal(
     let mut outcome = Outcome::Range(Arc::clone(&ended));
     if sealed.open_next {
         let next = successor(state, &ended, sealed.end.offset)?;
+        let before = passed_over_to(state, range, sealed);
         let holders = Holders {
             key: sealed.key,
-            complete: &sealed.complete,
-            knowing: &sealed.knowing,
+            complete: before.as_deref().unwrap_or(&sealed.complete),
+            knowing: before.as_deref().unwrap_or(&sealed.knowing),
         };
         let servers = next_servers(state, candidates, &holders, &next)?;
         let next = Arc::new(RangeRecord {
@@ -66,4 +67,19 @@ pub(super) fn finish_shared_seal(
         orders: orders(state, &told)?,
         outcome,
     })
+}
+
+/// Where a range is empty and nobody has the state of the writers that was to begin it, its primary is gone before it could write
+/// that: the servers that have all of the last range before it that was begun, and so the state of the writers there. `None` for
+/// every other range, and where that one is trimmed: a copy of it may not know the writers.
+fn passed_over_to(state: &PlacementState, range: &RangeRecord, sealed: &SharedEnd) -> Option<Vec<ServerId>> {
+    let is_empty = sealed.end == Position::start(range.opened_offset);
+    let was_begun = |range: &RangeRecord| {
+        let has_entries = range.end() != Some(Position::start(range.opened_offset));
+        range.key.range == RangeIndex(0) || has_entries
+    };
+    let mut before = state.ranges_of(range.key.stream);
+    let before = before.rfind(|before| before.key < range.key && was_begun(before))?;
+    let is_whole = before.start_offset == before.opened_offset && before.end_offset == Some(range.opened_offset);
+    (is_empty && sealed.knowing.is_empty() && is_whole).then(|| before.complete().collect())
 }

@@ -339,3 +339,59 @@ fn a_range_is_not_sealed_when_the_next_one_could_not_be_opened() {
         "the records are on 1"
     );
 }
+
+#[test]
+fn a_range_that_its_primary_never_began_is_passed_over_to_those_who_have_the_one_before() {
+    let mut state = PlacementState::default();
+    let up = candidates(&[1, 2, 3], &[]);
+    let (first, _) = open(&mut state, &up, wanted(3, 2));
+    let ids = |ids: &[i32]| -> Vec<ServerId> { ids.iter().copied().map(ServerId).collect() };
+    let seal = |state: &mut PlacementState,
+                up: &[Candidate],
+                key,
+                end,
+                complete: &[i32],
+                knowing: &[i32]|
+     -> Result<_, Refusal> {
+        let end = Command::FinishSharedSeal(SharedEnd {
+            key,
+            end,
+            complete: ids(complete),
+            knowing: ids(knowing),
+            open_next: true,
+        });
+        let effects = apply(state, up, end, NOW)?;
+        for change in effects.changes {
+            state.install(change);
+        }
+        match effects.outcome {
+            Outcome::Range(range) => Ok(range),
+            other => panic!("{other:?}"),
+        }
+    };
+    let end = Position::start(Offset(9));
+    let second = seal(&mut state, &up, first.key, end, &[1, 2], &[1, 2]).unwrap();
+    // Its primary is gone before it has begun it; 3 lacks some of the range before.
+    let left = candidates(&[2, 3], &[]);
+    let third = seal(&mut state, &left, second.key, end, &[2, 3], &[]).unwrap();
+    assert_eq!((third.key.range, third.start_offset), (RangeIndex(2), Offset(9)));
+    assert_eq!(third.servers, ids(&[2, 3]), "2 has all of the first range, and leads");
+    // Not so where something of it is there, or where only those are left who lack some of the one before.
+    let begun = Position { marks: 1, ..end };
+    let refused = seal(&mut state.clone(), &left, third.key, begun, &[2, 3], &[]).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PD_NO_AVAILABLE_RS);
+    let lacking = candidates(&[3, 4], &[]);
+    let refused = seal(&mut state.clone(), &lacking, third.key, end, &[3], &[]).unwrap_err();
+    assert_eq!(
+        refused.code,
+        ErrorCode::PD_NO_AVAILABLE_RS,
+        "3 has all of the second range, which is nothing"
+    );
+    let back = candidates(&[1, 3], &[]);
+    let fourth = seal(&mut state, &back, third.key, end, &[3], &[]).unwrap();
+    assert_eq!(
+        fourth.servers,
+        ids(&[1, 3]),
+        "also behind several that were never begun"
+    );
+}
