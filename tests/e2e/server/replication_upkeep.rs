@@ -160,6 +160,28 @@ fn a_primary_that_was_stopped_does_not_tell_an_old_end() {
     assert_eq!(told(&mut reader, call), (ErrorCode::NONE, Some(Offset(2))));
 }
 
+/// A restarted server has another address here. What waits for an answer at the old one, for 10 s, is sent to the new one.
+#[test]
+fn a_follower_that_is_back_at_another_address_is_sent_what_it_lacks_there() {
+    let mut cluster = Cluster::start(3, eager());
+    let (stream, _) = cluster.create(3, 2, 3);
+    cluster.append(stream, b"on three");
+    let set = cluster.wait_for_set(stream, 3);
+    let (first, second) = (set[1], set[2]);
+    let old = cluster.process(first).address.clone();
+    cluster.kill(first);
+    // It is on its way to the one that is gone, for as long as that may take to answer.
+    cluster.append(stream, b"on two");
+    let begun = Instant::now();
+    cluster.start_again(first);
+    assert_ne!(cluster.process(first).address, old);
+    cluster.wait_for_set(stream, 3);
+    cluster.kill(second);
+    cluster.append(stream, b"on two others");
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(8), "{took:?}");
+}
+
 /// How long appends stand still when the primary is killed, from the kill to the next acknowledgement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement: SBP_TAKEOVERS says how many"]

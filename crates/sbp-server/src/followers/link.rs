@@ -144,15 +144,18 @@ async fn read(reading: &mut Option<Reading>) -> Result<Feed, RangeKey> {
 }
 
 impl Sending {
-    /// The server may have another address by now.
+    /// The server may have another address by now. Nobody answers for it at the old one: what is under way there is sent again.
     fn dial_again(&mut self, links: &FollowerLinks) {
-        if !self.frames.is_empty() {
+        let Some(address) = address_of(links, self.server).filter(|address| *address != self.address) else {
             return;
-        }
-        if let Some(address) = address_of(links, self.server).filter(|address| *address != self.address) {
-            self.channel = links.channel(address.clone());
-            self.address = address;
-        }
+        };
+        tracing::debug!(server = %self.server, old = self.address, new = address, "a server has another address");
+        self.channel = links.channel(address.clone());
+        self.address = address;
+        self.greet_at = Instant::now();
+        self.drains |= !self.frames.is_empty();
+        self.frames = JoinSet::new();
+        self.bytes = 0;
     }
 
     /// Greets the server when it is time.

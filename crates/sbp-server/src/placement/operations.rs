@@ -9,7 +9,7 @@ use super::request::{Outcomes, Task};
 use crate::refusal::{Done, Refusal};
 
 /// One entry of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct OperationId {
     request: u64,
     entry: usize,

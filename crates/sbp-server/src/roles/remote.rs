@@ -19,7 +19,7 @@ use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
 use super::wire::{fenced_end, wire_range};
-use crate::peer::{PeerChannel, PeerConfig, PeerToken};
+use crate::peer::{PeerChannel, PeerConfig, PeerError, PeerToken};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
 use crate::range::{AddressBook, FencedEnd, HeldRange, StreamFacts};
 use crate::refusal::{Done, Refusal};
@@ -110,8 +110,10 @@ impl RangeServers for RemoteServers {
             addresses: Arc::clone(&self.addresses),
         };
         self.addresses.note(server, address);
-        // Calls over the old channel go on; it ends with the last of them.
-        servers.insert(server, Arc::new(located));
+        if let Some(moved) = servers.insert(server, Arc::new(located)) {
+            // What the server has been sent there is answered; what waits for a connection is refused, and said again here.
+            moved.channel.close();
+        }
     }
 
     fn server(&self, server: ServerId) -> Option<Arc<dyn RangeServer>> {
@@ -145,10 +147,13 @@ async fn call<Q: sbp_messages::Message, A: sbp_messages::Message>(
     channel: &PeerChannel,
     request: &Q,
 ) -> Result<Vec<A>, Refusal> {
-    channel
-        .call(request, CALL_TIMEOUT)
-        .await
-        .map_err(|error| error.to_refusal())
+    channel.call(request, CALL_TIMEOUT).await.map_err(|error| match error {
+        PeerError::Closed => Refusal::new(
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            format!("the range server is not at {} any more", channel.name()),
+        ),
+        error => error.to_refusal(),
+    })
 }
 
 fn check(status: &Status) -> Result<(), Refusal> {

@@ -5,6 +5,7 @@
 
 mod copying;
 mod deposed;
+mod lost;
 mod orders;
 mod promise;
 mod shared_seal;
@@ -119,9 +120,17 @@ enum AwaitedStep {
     /// The servers of a range that several hold.
     SharedSeal(Box<SharedSeal>),
     /// The confirmed end of the open range.
-    TrimEnd { stream: StreamId, start: Offset },
-    /// The answers of range servers to orders. `missing` have not answered; then `outcome` is the result.
-    Orders { missing: usize, outcome: Outcome },
+    TrimEnd {
+        stream: StreamId,
+        start: Offset,
+        server: ServerId,
+    },
+    /// The answers of range servers to orders. These servers have not answered about these streams; then `outcome` is the
+    /// result.
+    Orders {
+        missing: Vec<(ServerId, StreamId)>,
+        outcome: Outcome,
+    },
 }
 
 /// Changes that are decided and not durable yet.
@@ -381,7 +390,7 @@ impl Worker {
 
     fn ask_end(&mut self, id: OperationId, server: ServerId, key: RangeKey, start: Offset) {
         let stream = key.stream;
-        self.waiting.insert(id, AwaitedStep::TrimEnd { stream, start });
+        self.waiting.insert(id, AwaitedStep::TrimEnd { stream, start, server });
         let told = self.promise(move |end| Event::End(id, end));
         let range_server = match self.reach(server) {
             Ok(range_server) => range_server,
@@ -399,7 +408,7 @@ impl Worker {
     }
 
     fn handle_end(&mut self, id: OperationId, end: Result<Offset, Refusal>) {
-        let Some(AwaitedStep::TrimEnd { stream, start }) = self.waiting.remove(&id) else {
+        let Some(AwaitedStep::TrimEnd { stream, start, .. }) = self.waiting.remove(&id) else {
             return;
         };
         match end {
@@ -534,6 +543,7 @@ impl Worker {
         for change in changes {
             if let Change::PutServer(server) = change {
                 self.range_servers.locate(server.id, &server.address);
+                self.tell_where(server.id);
             }
         }
         for operation in operations {

@@ -1,5 +1,8 @@
 //! Gives orders to range servers, and gives them again to servers that could not be reached.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use sbp_types::{ServerId, StreamId};
 
 use super::{AwaitedStep, Event, StagedOperation, Worker};
@@ -36,12 +39,13 @@ impl Worker {
         if let Outcome::NewStream(_, range) = &outcome {
             warn_of_few_copies(range);
         }
-        let mut missing = 0;
+        let mut missing = Vec::new();
         for order in orders {
-            missing += usize::from(self.give(id, order));
+            let told = (order.server, order.stream);
+            missing.extend(self.give(id, order).then_some(told));
         }
         match id {
-            Some(id) if missing > 0 => {
+            Some(id) if !missing.is_empty() => {
                 self.waiting.insert(id, AwaitedStep::Orders { missing, outcome });
             }
             _ => self.complete(id, outcome),
@@ -89,11 +93,38 @@ impl Worker {
         let Some(AwaitedStep::Orders { missing, .. }) = self.waiting.get_mut(&id) else {
             return;
         };
-        *missing -= 1;
-        if *missing == 0
+        // Not so an answer that nobody waits for any more, because its server was given up.
+        let Some(place) = missing.iter().position(|told| *told == (server, stream)) else {
+            return;
+        };
+        missing.swap_remove(place);
+        if missing.is_empty()
             && let Some(AwaitedStep::Orders { outcome, .. }) = self.waiting.remove(&id)
         {
             self.complete(Some(id), outcome);
+        }
+    }
+
+    /// Tells the servers that hold open ranges together with this one where it is now, each by one of these ranges.
+    pub(super) fn tell_where(&mut self, server: ServerId) {
+        let mut told = BTreeMap::new();
+        for range in self
+            .state
+            .shared_ranges()
+            .filter(|range| range.servers.contains(&server))
+        {
+            let others = range.servers.iter().copied().filter(|other| *other != server);
+            for other in others {
+                told.entry(other).or_insert_with(|| Arc::clone(range));
+            }
+        }
+        for (other, range) in told {
+            let Some(stream) = self.state.stream(range.key.stream).map(Arc::clone) else {
+                continue;
+            };
+            for order in Order::install(&stream, &[other], &[&range]) {
+                self.give(None, order);
+            }
         }
     }
 

@@ -311,6 +311,17 @@ impl Worker {
 }
 
 impl SharedSeal {
+    pub(super) fn awaits_vote(&self, server: ServerId) -> bool {
+        self.asked.contains(&server)
+    }
+
+    /// What this server is to send, or is sent: from where, whereto, up to which end.
+    pub(super) fn awaited_writes(&self, server: ServerId) -> impl Iterator<Item = (ServerId, ServerId, Position)> {
+        let writing = self.writing.iter();
+        let concerned = writing.filter(move |writing| [writing.source, writing.to].contains(&server));
+        concerned.map(|writing| (writing.source, writing.to, writing.end))
+    }
+
     fn too_few(&self, why: &str) -> Refusal {
         let whys: Vec<_> = self
             .refusals

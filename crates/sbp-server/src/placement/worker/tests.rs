@@ -1,5 +1,7 @@
 //! The worker with a range server that does what the test says.
 
+mod lost;
+
 use sbp_sim::ManualClock;
 use sbp_types::{Epoch, Position};
 
@@ -18,27 +20,40 @@ enum Asked {
     Trim(StreamId, Offset, Done<()>),
     Delete(Vec<StreamId>, Done<()>),
     Ends(Vec<RangeKey>, Done<Vec<Option<Offset>>>),
+    Vote(ServerId, Done<FencedEnd>),
+    /// The first server is to send the second one what that lacks.
+    WriteBack(ServerId, ServerId, Done<()>),
     /// Whether it is refused to be dialled.
     Knock(Done<bool>),
 }
 
-/// Hands every question to the test.
+/// Range servers that hand every question to the test.
 #[derive(Clone, Debug)]
-struct Scripted(mpsc::Sender<Asked>);
+struct Scripted {
+    asked: mpsc::Sender<Asked>,
+    servers: &'static [ServerId],
+}
 
-impl Scripted {
+/// One of them.
+#[derive(Debug)]
+struct ScriptedServer {
+    asked: mpsc::Sender<Asked>,
+    id: ServerId,
+}
+
+impl ScriptedServer {
     fn ask(&self, asked: Asked) {
-        self.0.send(asked).unwrap();
+        self.asked.send(asked).unwrap();
     }
 }
 
-impl RangeServer for Scripted {
+impl RangeServer for ScriptedServer {
     fn fence(&self, _: RangeKey, _: Epoch, done: Done<FencedEnd>) {
-        done(Err(Refusal::unanswered()));
+        self.ask(Asked::Vote(self.id, done));
     }
 
-    fn write_back(&self, _: RangeKey, _: Epoch, _: &[ServerId], _: Position, done: Done<()>) {
-        done(Err(Refusal::unanswered()));
+    fn write_back(&self, _: RangeKey, _: Epoch, to: &[ServerId], _: Position, done: Done<()>) {
+        self.ask(Asked::WriteBack(self.id, to[0], done));
     }
 
     fn seal(&self, key: RangeKey, _: Epoch, seen: Option<Offset>, done: Done<Offset>) {
@@ -74,7 +89,9 @@ impl RangeServers for Scripted {
     fn locate(&self, _: ServerId, _: &str) {}
 
     fn server(&self, server: ServerId) -> Option<Arc<dyn RangeServer>> {
-        (server == A).then(|| Arc::new(self.clone()) as _)
+        let asked = self.asked.clone();
+        let is_known = self.servers.contains(&server);
+        is_known.then(|| Arc::new(ScriptedServer { asked, id: server }) as _)
     }
 
     fn may_forget(&self, _: StreamId) -> bool {
@@ -101,22 +118,33 @@ struct Bench {
 impl Bench {
     /// With a range server that is up.
     fn new() -> Self {
-        let bench = Self::of(PlacementState::default());
-        let address = "elsewhere:1".to_owned();
-        let registered = bench.start(Request::RegisterServer(ServerRecord { id: A, address }));
-        assert_eq!(end(&registered), Ok(Outcome::Done));
-        bench.driver.heard(A, CONNECTION, false);
+        Self::with(&[A], false)
+    }
+
+    /// With these range servers, which are up.
+    fn with(servers: &'static [ServerId], replicate: bool) -> Self {
+        let bench = Self::serving(PlacementState::default(), servers);
+        for id in servers.iter().copied() {
+            let address = format!("server-{id}:1");
+            let registered = bench.start(Request::RegisterServer(ServerRecord { id, address }));
+            assert_eq!(end(&registered), Ok(Outcome::Done));
+            bench.driver.heard(id, connection(id), replicate);
+        }
         bench
     }
 
     /// A placement driver that starts with what it had, and has heard nobody yet.
     fn of(state: PlacementState) -> Self {
+        Self::serving(state, &[A])
+    }
+
+    fn serving(state: PlacementState, servers: &'static [ServerId]) -> Self {
         let (sender, asked) = mpsc::channel();
         let driver = PlacementDriver::start(DriverParts {
             term: Term(1),
             state,
             store: Box::new(Store),
-            range_servers: Arc::new(Scripted(sender)),
+            range_servers: Arc::new(Scripted { asked: sender, servers }),
             always_up: None,
             clock: Arc::new(ManualClock::default()),
             health: Arc::default(),
@@ -133,7 +161,11 @@ impl Bench {
 
     /// The range server ends.
     fn lose(&self) {
-        self.driver.closed(A, CONNECTION);
+        self.lose_server(A);
+    }
+
+    fn lose_server(&self, server: ServerId) {
+        self.driver.closed(server, connection(server));
         let Asked::Knock(done) = self.asked() else { panic!() };
         done(Ok(true));
     }
@@ -164,6 +196,11 @@ impl Bench {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// The number of the server's first connection.
+fn connection(server: ServerId) -> i64 {
+    CONNECTION + i64::from(server.0)
 }
 
 fn trim(stream: StreamId, start: i64) -> Request {
@@ -209,7 +246,7 @@ fn a_stream_is_made_when_the_servers_that_were_known_had_time_to_report() {
     let created = bench.start(new());
     bench.assert_nothing_asked();
     assert!(created.try_recv().is_err(), "it waits");
-    bench.driver.heard(A, CONNECTION, false);
+    bench.driver.heard(A, connection(A), false);
     let Asked::Sync(_, _, done) = bench.asked() else {
         panic!()
     };
@@ -228,7 +265,7 @@ fn a_stream_is_made_when_the_servers_that_were_known_had_time_to_report() {
 fn a_server_without_connections_is_dialled_until_that_is_refused_or_it_is_back() {
     let bench = Bench::new();
     let is_up = || bench.driver.presence(A).0;
-    bench.driver.closed(A, CONNECTION);
+    bench.driver.closed(A, connection(A));
     // Its process ends, and what it listens on goes last.
     for _time in 0..2 {
         let Asked::Knock(done) = bench.asked() else { panic!() };
@@ -239,11 +276,11 @@ fn a_server_without_connections_is_dialled_until_that_is_refused_or_it_is_back()
     done(Ok(true));
     bench.assert_nothing_asked();
     assert!(!is_up());
-    bench.driver.heard(A, CONNECTION, false);
+    bench.driver.heard(A, connection(A), false);
     assert!(is_up());
-    bench.driver.closed(A, CONNECTION);
+    bench.driver.closed(A, connection(A));
     let Asked::Knock(done) = bench.asked() else { panic!() };
-    bench.driver.heard(A, CONNECTION + 1, false);
+    bench.driver.heard(A, connection(A) + 1, false);
     done(Ok(true));
     bench.assert_nothing_asked();
     assert!(is_up(), "it has connected since it was dialled");
@@ -361,7 +398,7 @@ fn a_server_that_was_not_told_is_told_when_it_is_heard_of() {
     bench.lose();
     assert!(end(&bench.start(Request::DeleteStreams(vec![Ok(gone)]))).is_ok());
     bench.assert_nothing_asked();
-    bench.driver.heard(A, CONNECTION + 1, false);
+    bench.driver.heard(A, connection(A) + 1, false);
     let Asked::Sync(synced, ranges, done) = bench.asked() else {
         panic!()
     };
@@ -376,7 +413,7 @@ fn a_server_that_was_not_told_is_told_when_it_is_heard_of() {
     };
     assert_eq!(deleted, [gone]);
     done(Ok(()));
-    bench.driver.heard(A, CONNECTION + 1, false);
+    bench.driver.heard(A, connection(A) + 1, false);
     bench.assert_nothing_asked();
 }
 
@@ -438,7 +475,10 @@ fn a_deposed_placement_driver_says_what_is_in_doubt_and_begins_nothing_more() {
         term: Term(1),
         state: PlacementState::default(),
         store: Box::new(UntilDeposed(2)),
-        range_servers: Arc::new(Scripted(sender)),
+        range_servers: Arc::new(Scripted {
+            asked: sender,
+            servers: &[A],
+        }),
         always_up: Some(A),
         clock: Arc::new(ManualClock::default()),
         health: Arc::clone(&health),

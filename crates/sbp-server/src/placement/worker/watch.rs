@@ -107,11 +107,13 @@ impl Worker {
     /// now is tried again when a server reports.
     pub(super) fn look(&mut self) {
         let now = Instant::now();
+        let lost = self.registry.lock().take_lost(now);
+        for server in lost {
+            tracing::warn!(%server, "a range server is gone: ranges that it alone has cannot be used until it is back");
+            self.go_on_without(server);
+        }
         let due = {
-            let mut registry = self.registry.lock();
-            for server in registry.take_lost(now) {
-                tracing::warn!(%server, "a range server is gone: ranges that it alone has cannot be used until it is back");
-            }
+            let registry = self.registry.lock();
             self.next_look = registry.next_silence(now);
             self.upkeep.due(&self.state, &registry, now)
         };
