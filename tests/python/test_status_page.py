@@ -13,6 +13,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 import sbp_native as sbp
+from python.failing_syncs import FailingSyncs
 from python.mounts import can_mount
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.xdist_group("browser")]
@@ -261,27 +264,56 @@ def test_lag_of_a_cursor_is_shown(page: Page, watched: sbp.Server) -> None:
 
 @contextlib.contextmanager
 def serve(
-    *arguments: str, within: Sequence[str] = (), durability: str = "none"
+    *arguments: str, within: Sequence[str] = (), durability: str = "none", log: Path | None = None
 ) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
     """``sbp serve`` as a process, started by the command ``within``: itself, its address, and that of its page."""
-    sbp_serve = [str(Path(sys.executable).with_name("sbp")), "serve", "--log", "error", "--listen", "127.0.0.1:0"]
-    command = [*within, *sbp_serve, "--durability", durability, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
+    sbp_serve = [str(Path(sys.executable).with_name("sbp")), "serve", "--listen", "127.0.0.1:0"]
+    quiet = () if log else ("--log", "error")
+    command = [*within, *sbp_serve, "--durability", durability, *quiet, *arguments]
+    with started(command, log, page="--http" in arguments) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], log: Path | None, *, page: bool
+) -> Iterator[tuple[subprocess.Popen[str], str, str | None]]:
+    """A process that serves and prints where, its log in a file."""
+    with contextlib.ExitStack() as kept:
+        errors = kept.enter_context(log.open("a")) if log else None
+        process = kept.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True))
+        kept.callback(process.kill)
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
-        page = process.stdout.readline().split("//")[1].rstrip("/\n") if "--http" in arguments else None
-        yield process, address, page
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        where = process.stdout.readline().split("//")[1].rstrip("/\n") if page else None
+        yield process, address, where
 
 
-def test_a_killed_range_server_shows(page: Page, tmp_path: Path) -> None:
+def asked(where: str | None, path: str) -> tuple[int, str]:
+    """The code and the text of an answer of the server."""
+    try:
+        with urllib.request.urlopen(f"http://{where}{path}", timeout=20) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code, refused.read().decode()
+
+
+def seen(page: Page, where: str | None, log: Path, *, kind: str, logged: str, metric: str, ready: int) -> None:
+    """A trouble is seen in all four places: the page, the check of health, the metrics and the log."""
+    page.until(lambda: metric in asked(where, "/metrics")[1].splitlines())
+    code, text = asked(where, "/health/ready")
+    assert code == ready, text
+    (problem,) = [found for found in json.loads(text)["problems"] if found["kind"] == kind]
+    page.until(lambda: problem["text"] in page.text("problems"))
+    page.until(lambda: page.text("state-text") == ("failed" if kind == "failed" else "serving, with problems"))
+    page.until(lambda: logged in log.read_text())
+
+
+def test_a_killed_range_server_is_seen(page: Page, tmp_path: Path) -> None:
     driver = ("--role", "placement-driver", "--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "pd"))
-    with serve(*driver) as (_, address, where):
+    log = tmp_path / "log"
+    with serve(*driver, log=log) as (_, address, where):
         role = ("--role", "range-server", "--placement-driver", address, "--data-dir")
         with serve(*role, str(tmp_path / "a")) as (killed, at, _), serve(*role, str(tmp_path / "b")) as (_, other, _):
             with sbp.connect(address) as client:
@@ -294,8 +326,9 @@ def test_a_killed_range_server_shows(page: Page, tmp_path: Path) -> None:
             killed.wait()
             page.until(lambda: [line for line in page.rows("server-table") if at in line and " down " in line])
             assert [line for line in page.rows("server-table") if other in line and " up " in line]
-            page.until(lambda: at in page.text("problems"))
-            assert page.text("state-text") == "serving, with problems"
+            down = 'sbp_range_servers{state="down"} 1'
+            seen(page, where, log, kind="peer-lost", logged="a range server is gone", metric=down, ready=200)
+            assert at in page.text("problems")
             page.until(lambda: page.rows("range-table"))
             shown = page.rows("range-table")[0]
             assert (f"{at} (down)" in shown) or (other in shown), shown
@@ -303,9 +336,10 @@ def test_a_killed_range_server_shows(page: Page, tmp_path: Path) -> None:
             page.leave()
 
 
-def test_damage_shows(page: Page, tmp_path: Path) -> None:
+def test_damage_is_seen(page: Page, tmp_path: Path) -> None:
     record = b"a record that will be damaged" * 4
-    arguments = ("--http", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    log = tmp_path / "log"
+    arguments = ("--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
     with serve(*arguments, durability="fsync") as (_, address, where), sbp.connect(address) as client:
         stream = client.create_stream("orders")
         stream.append([b"before"])
@@ -314,36 +348,95 @@ def test_damage_shows(page: Page, tmp_path: Path) -> None:
         stream.append([b"behind it"])
         page.open(where)
         assert page.text("state-text") == "serving"
-        segment = next(file for file in tmp_path.rglob("segment-*") if record in file.read_bytes())
+        segment = next(file for file in (tmp_path / "data").rglob("segment-*") if record in file.read_bytes())
         with segment.open("r+b") as file:
             file.seek(segment.read_bytes().index(record))
             file.write(b"A")
         # What is in memory is sound: a server that has just started reads it from the disk.
         page.leave()
-    with serve(*arguments, durability="fsync") as (_, address, where), sbp.connect(address) as client:
+    with serve(*arguments, durability="fsync", log=log) as (_, address, where), sbp.connect(address) as client:
         with pytest.raises(sbp.SbpError) as damaged:
             list(client.stream("orders").read(start=1, end=2, timeout=30))
         assert damaged.value.code == 2502
         page.open(where)
-        page.until(lambda: "damaged" in page.text("problems"))
+        told = "damaged records cannot be served"
+        seen(page, where, log, kind="damage", logged=told, metric="sbp_damaged_ranges 1", ready=200)
         assert "offset 1" in page.text("problems")
-        assert page.text("state-text") == "serving, with problems"
         page.leave()
 
 
+#: A server that its program keeps when it has failed; ``sbp serve`` ends then.
+KEPT = """
+import logging, sys, time
+import sbp_native as sbp
+logging.basicConfig(level="INFO", stream=sys.stderr)
+with sbp.Server(sys.argv[1], http="127.0.0.1:0") as server:
+    print("listening on", server.address)
+    print(f"status page on http://{server.http_address}/", flush=True)
+    with sbp.connect(server.address) as client:
+        while True:
+            client.ping()  # what the native side logs is told by threads that call it
+            time.sleep(0.05)
+"""
+
+
+def test_a_failed_sync_is_seen(page: Page, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with FailingSyncs(tmp_path / "syncs") as syncs:
+        command = [*syncs.within, sys.executable, "-c", KEPT, str(tmp_path / "data")]
+        with started(command, log, page=True) as (_, address, where), sbp.connect(address) as client:
+            stream = client.create_stream("orders")
+            stream.append(b"sound")
+            page.open(where)
+            assert page.text("state-text") == "serving"
+            syncs.failing = True
+            with pytest.raises(sbp.SbpError) as lost:
+                stream.append(b"lost", timeout=5)
+            assert lost.value.indeterminate, vars(lost.value)
+            assert syncs.failed
+            seen(page, where, log, kind="failed", logged="the server has failed", metric="sbp_failed 1", ready=503)
+            assert "sbp_ready 0" in asked(where, "/metrics")[1].splitlines()
+            assert "restart the server" in page.text("problems")
+            found = [record.value for batch in stream.read(end=1) for record in batch.records()]
+            assert found == [b"sound"], "what is synced is served"
+            page.leave()
+
+
+def test_sbp_serve_ends_when_a_sync_has_failed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    data = ("--data-dir", str(tmp_path / "data"))
+    with (
+        FailingSyncs(tmp_path / "syncs") as syncs,
+        serve(*data, within=syncs.within, durability="fsync", log=log) as (process, address, _),
+        sbp.connect(address) as client,
+    ):
+        stream = client.create_stream("orders")
+        stream.append(b"sound")
+        syncs.failing = True
+        with pytest.raises(sbp.SbpError):
+            stream.append(b"lost", timeout=5)
+        assert process.wait(PATIENCE) > 0
+    assert "the server has failed" in log.read_text()
+    with serve(*data, durability="fsync") as (_, address, _), sbp.connect(address) as client:
+        found = [record.value for batch in client.stream("orders").read() for record in batch.records()]
+        assert found[:1] == [b"sound"]
+
+
 @pytest.mark.skipif(not can_mount(), reason="needs a mount namespace of its own (unshare -Urm), for a small disk")
-def test_a_full_disk_shows(page: Page, tmp_path: Path) -> None:
-    mount = ("unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=40m tmpfs "$0" && exec "$@"', str(tmp_path))
-    arguments = ("--http", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"))
-    with serve(*arguments, within=mount) as (_, address, where), sbp.connect(address) as client:
+def test_a_full_disk_is_seen(page: Page, tmp_path: Path) -> None:
+    small, log = tmp_path / "small", tmp_path / "log"
+    small.mkdir()
+    mount = ("unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=40m tmpfs "$0" && exec "$@"', str(small))
+    arguments = ("--http", "127.0.0.1:0", "--data-dir", str(small / "data"))
+    with serve(*arguments, within=mount, log=log) as (_, address, where), sbp.connect(address) as client:
         stream = client.create_stream("orders")
         page.open(where)
         with pytest.raises(sbp.SbpError) as refused:
             for _ in range(100):
                 stream.append([bytes(1 << 20)])
         assert refused.value.code == 2507
-        page.until(lambda: "full" in page.text("problems"))
-        assert page.text("state-text") == "serving, with problems"
+        told = "the disk is full: appends that need another segment are refused"
+        seen(page, where, log, kind="disk-full", logged=told, metric="sbp_disk_full 1", ready=200)
         page.leave()
 
 
