@@ -240,15 +240,50 @@ async fn a_heartbeat_that_is_refused_for_the_moment_is_asked_again() {
     ack.unwrap();
 }
 
+/// A connection whose HEARTBEAT gets no answer, until its client sends a PING, which gets one.
+async fn answers_ping_alone(listener: &TcpListener) -> Peer {
+    let mut peer = Peer::accept(listener).await;
+    assert_eq!(peer.frame().await.opcode, OpCode::HEARTBEAT);
+    let ping = peer.frame().await;
+    assert_eq!(ping.opcode, OpCode::PING);
+    peer.pong(&ping).await;
+    peer
+}
+
 #[tokio::test]
-async fn a_plain_peer_that_discards_heartbeats_is_known_by_its_answer_to_ping() {
+async fn a_server_whose_answer_to_heartbeat_is_lost_is_not_taken_for_one_without_features() {
+    let (listener, address) = listener().await;
+    let client = impatient(&address);
+    let writer = writer(&client);
+    let server = async {
+        // Its client's own PING is answered, so that frames have come when the HEARTBEAT is overdue.
+        let mut lost = answers_ping_alone(&listener).await;
+        // As a server does that was stopped for longer than its client waits for the answer.
+        let mut late = answers_ping_alone(&listener).await;
+        let mut next = ours(&listener).await;
+        let (frame, request) = append(&mut next).await;
+        next.answer(&frame, &stored(&request, 0), &[], true).await;
+        gone(&mut lost).await;
+        gone(&mut late).await;
+        next
+    };
+    let ping = async {
+        client.ping(None).await.unwrap();
+        writer.append(vec![1]).await
+    };
+    let (ack, _next) = bounded(async { tokio::join!(ping, server) }).await;
+    ack.unwrap();
+}
+
+#[tokio::test]
+async fn a_plain_peer_that_discards_heartbeats_is_known_by_its_answers_to_ping() {
     let (listener, address) = listener().await;
     let client = impatient(&address);
     let server = async {
-        let mut plain = Peer::accept(&listener).await;
-        assert_eq!(plain.frame().await.opcode, OpCode::HEARTBEAT);
-        let ping = plain.frame().await;
-        plain.pong(&ping).await;
+        for _ in 0..2 {
+            gone(&mut answers_ping_alone(&listener).await).await;
+        }
+        let mut plain = answers_ping_alone(&listener).await;
         let (frame, request) = append(&mut plain).await;
         plain.answer(&frame, &stored(&request, 5), &[], true).await;
         plain

@@ -8,6 +8,7 @@ pub(crate) mod command;
 pub(crate) mod connection;
 pub(crate) mod credit;
 mod denial;
+mod greetings;
 pub(crate) mod header;
 mod ping_pace;
 mod queue;
@@ -34,6 +35,7 @@ use self::queue::Queue;
 use crate::address::ServerAddress;
 use crate::channel::command::Command;
 use crate::channel::denial::Denial;
+use crate::channel::greetings::Greetings;
 use crate::channel::ping_pace::PingPace;
 use crate::channel::stats::Counters;
 use crate::channel::throttle::Throttles;
@@ -80,8 +82,7 @@ pub(crate) struct Channel {
     /// Turns of its PINGs.
     pub(crate) pings: PingPace,
     connections: ReconnectingChannel<Queue>,
-    /// The servers that have answered a HEARTBEAT: one of these that is silent is stalled, not a peer without features.
-    greeted: Mutex<Vec<Arc<str>>>,
+    greetings: Mutex<Greetings>,
     recycled: Arc<Mutex<Vec<Submissions>>>,
     /// That its server does not serve this client.
     denial: Mutex<Denial>,
@@ -104,7 +105,7 @@ impl Channel {
             waits: Arc::new(Semaphore::new(WAITS)),
             throttles: Throttles::default(),
             pings: PingPace::default(),
-            greeted: Mutex::default(),
+            greetings: Mutex::default(),
             recycled: Arc::default(),
             denial: Mutex::default(),
             led_here: false,
@@ -127,7 +128,7 @@ impl Channel {
             waits: Arc::new(Semaphore::new(WAITS)),
             throttles: Throttles::default(),
             pings: PingPace::default(),
-            greeted: Mutex::default(),
+            greetings: Mutex::default(),
             recycled: Arc::clone(&self.recycled),
             denial: Mutex::default(),
             led_here: true,
@@ -314,10 +315,7 @@ impl Channel {
     pub(crate) fn peer_known(&self, generation: u64, endpoint: &Arc<str>, features: &Arc<Features>, greeted: bool) {
         self.denial.lock().forget();
         if greeted {
-            let mut known = self.greeted.lock();
-            if !known.contains(endpoint) {
-                known.push(Arc::clone(endpoint));
-            }
+            self.greetings.lock().answered(endpoint);
         }
         let mut state = self.connections.lock();
         state.reconnect.attempts.reached();
@@ -340,7 +338,13 @@ impl Channel {
 
     /// Whether a server has ever answered a HEARTBEAT of this channel.
     pub(crate) fn has_greeted(&self, endpoint: &Arc<str>) -> bool {
-        self.greeted.lock().contains(endpoint)
+        self.greetings.lock().has_answered(endpoint)
+    }
+
+    /// A server answers, and has left a connection's HEARTBEAT without an answer. Whether it has done so often enough to
+    /// count as one that knows none.
+    pub(crate) fn greeting_missed(&self, endpoint: &Arc<str>) -> bool {
+        self.greetings.lock().missed(endpoint)
     }
 
     /// A server that has answered HEARTBEATs before left a connection's first one without a useful answer: that counts

@@ -338,7 +338,8 @@ impl Connection {
     }
 
     /// The first HEARTBEAT of this connection was not answered in time. A plain peer may discard what it does not know,
-    /// HEARTBEAT included, and still answers other things; one that answers nothing at all is stalled, or no server.
+    /// HEARTBEAT included, and still answers other things; one that answers nothing at all is stalled, or no server. A
+    /// server of ours may have answered too late, or its answer is lost.
     fn greeting_overdue(&mut self, session: &mut Session, now: Instant) {
         if self.context.features.is_some() || self.phase != Phase::Open {
             return;
@@ -346,7 +347,7 @@ impl Connection {
         if self.context.channel.has_greeted(&self.context.endpoint) {
             self.greeting_failed(UNANSWERED.to_owned());
         } else if session.stats().frames_in > 0 {
-            self.know(session, now, Features::default(), false);
+            self.greeting_missed(session, now);
         } else {
             self.send_probe(session, now);
         }
@@ -361,6 +362,20 @@ impl Connection {
             self.greeting_failed(UNANSWERED.to_owned());
         }
     }
+    /// The peer answers, only not HEARTBEAT. Its answer may be lost, or late: another connection will show. A peer that
+    /// never has one knows no HEARTBEAT, and is served as a plain one in the end.
+    fn greeting_missed(&mut self, session: &mut Session, now: Instant) {
+        if self.context.features.is_some() || self.phase != Phase::Open {
+            return;
+        }
+        if self.context.channel.greeting_missed(&self.context.endpoint) {
+            self.know(session, now, Features::default(), false);
+        } else {
+            tracing::debug!(endpoint = %self.context.endpoint, "{UNANSWERED}, and other things: asking again");
+            self.drain();
+        }
+    }
+
 
     /// What the peer can do cannot be found out here: the channel goes on with another connection.
     fn greeting_failed(&mut self, reason: String) {
@@ -505,7 +520,7 @@ impl Application for Connection {
                     self.context.channel.counters.round_trips.record(rtt);
                     drop(ping.reply.send(Ok(rtt)));
                 }
-                Some(InFlight::Probe) => self.know(session, now, Features::default(), false),
+                Some(InFlight::Probe) => self.greeting_missed(session, now),
                 _ => {}
             },
         }
