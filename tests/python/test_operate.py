@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import urllib.request
@@ -89,6 +90,86 @@ def test_the_commands_of_the_page_on_backups_do_what_it_says(tmp_path: Path) -> 
     commands = [
         line.replace("/backups", f"{tmp_path}/backups").split() for block in blocks for line in block.splitlines()
     ]
+def buckets(name: str, *, slow: bool) -> dict[str, str]:
+    """A histogram for an hour: of a hundred things a minute all, or none, take between five and ten seconds."""
+    fast = "0+0x60" if slow else "0+100x60"
+    return {
+        f'{name}_bucket{{instance="a",le="0.005"}}': fast,
+        f'{name}_bucket{{instance="a",le="5.0"}}': fast,
+        f'{name}_bucket{{instance="a",le="10.0"}}': "0+100x60",
+        f'{name}_bucket{{instance="a",le="+Inf"}}': "0+100x60",
+    }
+
+
+#: An hour of a server with which everything is well, by minutes.
+SOUND = {
+    'up{job="sbp",instance="a"}': "1x60",
+    'sbp_failed{instance="a"}': "0x60",
+    'sbp_ready{instance="a"}': "1x60",
+    'sbp_draining{instance="a"}': "0x60",
+    'sbp_disk_wait_seconds{instance="a"}': "0x60",
+    'sbp_disk_full{instance="a"}': "0x60",
+    'sbp_disk_nearly_full{instance="a"}': "0x60",
+    'sbp_disk_free_bytes{instance="a"}': "50x60",
+    'sbp_disk_size_bytes{instance="a"}': "100x60",
+    'sbp_damaged_ranges{instance="a"}': "0x60",
+    'sbp_range_servers{instance="a",state="down"}': "0x60",
+    'sbp_range_servers{instance="a",state="up"}': "3x60",
+    'sbp_replicas_missing{instance="a"}': "0x60",
+    'sbp_placement_driver_connected{instance="a"}': "1x60",
+    'sbp_refusals_total{instance="a",code="1404"}': "0+5x60",
+    'sbp_refusals_total{instance="a",code="1429"}': "7x60",
+    **buckets("sbp_sync_seconds", slow=False),
+    **buckets("sbp_append_seconds", slow=False),
+    **buckets("sbp_loop_lag_seconds", slow=False),
+}
+#: What is otherwise when an alert fires.
+TROUBLES = {
+    "SbpUnreachable": {'up{job="sbp",instance="a"}': "0x60"},
+    "SbpFailed": {'sbp_failed{instance="a"}': "1x60"},
+    "SbpNotReady": {'sbp_ready{instance="a"}': "0x60"},
+    "SbpDiskHangs": {'sbp_disk_wait_seconds{instance="a"}': "0+60x60"},
+    "SbpDiskFull": {'sbp_disk_nearly_full{instance="a"}': "1x60"},
+    "SbpDiskFillsUp": {'sbp_disk_free_bytes{instance="a"}': "9x60"},
+    "SbpDamagedRecords": {'sbp_damaged_ranges{instance="a"}': "1x60"},
+    "SbpRangeServerDown": {'sbp_range_servers{instance="a",state="down"}': "1x60"},
+    "SbpReplicasMissing": {'sbp_replicas_missing{instance="a"}': "4x60"},
+    "SbpPlacementDriverLost": {'sbp_placement_driver_connected{instance="a"}': "0x60"},
+    "SbpSlowSyncs": buckets("sbp_sync_seconds", slow=True),
+    "SbpSlowAppends": buckets("sbp_append_seconds", slow=True),
+    "SbpLoopLag": buckets("sbp_loop_lag_seconds", slow=True),
+    "SbpOverloaded": {'sbp_refusals_total{instance="a",code="1429"}': "0+5x60"},
+}
+
+
+def test_prometheus_takes_the_rules_and_each_fires_when_it_has_to(tmp_path: Path) -> None:
+    """By Prometheus's own command. Each trouble makes its alert fire, and no other."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs the promtool of Debian's prometheus; .ci/run installs it")
+
+    def run(*arguments: str | Path) -> str:
+        done = subprocess.run([promtool, *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert f"{len(rules())} rules found" in run("check", "rules", OPERATE / "alerts.yaml")
+    assert list(TROUBLES) == [rule["alert"] for rule in rules()]
+    always = "ALERTS{alertstate='firing'}"
+
+    def case(firing: list[str], otherwise: dict[str, str]) -> dict[str, Any]:
+        series = [{"series": name, "values": values} for name, values in {**SOUND, **otherwise}.items()]
+        severity = {rule["alert"]: rule["labels"]["severity"] for rule in rules()}
+        told = [{"labels": f'{{alertname="{alert}", severity="{severity[alert]}"}}', "value": 1} for alert in firing]
+        found = {"expr": f"count by (alertname, severity) ({always})", "eval_time": "50m", "exp_samples": told}
+        return {"interval": "1m", "input_series": series, "promql_expr_test": [found]}
+
+    cases = [case([], {}), *(case([alert], trouble) for alert, trouble in TROUBLES.items())]
+    file = tmp_path / "cases.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(OPERATE / "alerts.yaml")], "tests": cases}))
+    assert "SUCCESS" in run("test", "rules", file)
+
+
     assert {command[1] for command in commands} == {"backup", "restore", "serve", "verify"}
     sbp_command = str(Path(sys.executable).with_name("sbp"))
     expected = [b"first", b"second"]
