@@ -31,6 +31,7 @@ from ._native import (
     ClusterMember,
     Cursor,
     DeliveryReport,
+    Histogram,
     Keyed,
     Operation,
     Payload,
@@ -106,6 +107,7 @@ __all__ = [
     "RangeInfo",
     "ClusterInfo",
     "ClusterMember",
+    "Histogram",
     "Positions",
     "Relative",
     # Jobs that go on, and records by key.

@@ -62,6 +62,7 @@ __all__ = [
     "Bridge",
     "Client",
     "ClusterInfo",
+    "Histogram",
     "ClusterMember",
     "Cursor",
     "DeliveryReport",
@@ -299,6 +300,37 @@ class ClusterInfo:
     @property
     def leader(self) -> ClusterMember | None:
         """The one that decides, if the server that was asked knows it."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Histogram:
+    """How long things took, counted by size: what :meth:`Client.metrics` tells. Durations are in seconds.
+
+    >>> counted = client.create_stream("counted")
+    >>> before = client.metrics()["append_seconds"]
+    >>> ack = counted.append(b"one")
+    >>> took = client.metrics()["append_seconds"].since(before)
+    >>> took.count, took.sum < 10
+    (1, True)
+    """
+
+    @property
+    def count(self) -> int:
+        """How many were counted."""
+    @property
+    def sum(self) -> float:
+        """All of them together."""
+    @property
+    def buckets(self) -> list[tuple[float, int]]:
+        """How many took at most so long, for bounds from 50 microseconds to 10 seconds, and for ``inf``."""
+    def quantile(self, share: float) -> float | None:
+        """What this share of them did not exceed, from 0 to 1, estimated within its bucket; ``None`` if there are none.
+
+        Of those above 10 seconds only that is known.
+        """
+    def since(self, before: Histogram) -> Histogram:
+        """What was counted since ``before`` was taken of the same client."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
 
@@ -1219,6 +1251,19 @@ class Client:
         >>> client.stats()["connections"]
         1
         """
+    def metrics(self) -> dict[str, Histogram]:
+        """How long requests took since the client was made, as histograms.
+
+        ``append_seconds``: appends that were stored, from when the client was given them to their outcome, with all
+        attempts. Appends that asyncio starts are given to it at the end of the loop's turn; those of a :class:`Writer`
+        count as the batches that it sends, from when a connection takes one. ``fetch_seconds``: requests for what is
+        there, from their send to the end of the answer. ``fetch_wait_seconds``: those that may wait for data, as a
+        tail's; their waiting is part of it. ``call_seconds``: all others but pings. For Prometheus there is
+        :class:`sbp_native.metrics.ClientCollector`.
+
+        >>> sorted(client.metrics())
+        ['append_seconds', 'call_seconds', 'fetch_seconds', 'fetch_wait_seconds']
+        """
     def close(self) -> None:
         """Ends the connection, once what was sent is answered or five seconds are over; then it is in doubt.
 
@@ -1566,6 +1611,8 @@ class AsyncClient:
 
         Of the loop: ``wakeups`` by I/O threads, ``completions`` that they brought, and ``operations`` on their way.
         """
+    def metrics(self) -> dict[str, Histogram]:
+        """How long requests took since the client was made: see :meth:`Client.metrics`."""
     def close(self) -> Operation[None]:
         """Ends the connection, once what was sent is answered or five seconds are over; then it is in doubt."""
     def __await__(self) -> Generator[Any, None, Self]: ...

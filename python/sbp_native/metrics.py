@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from ._native import Histogram
+
 __all__ = ["ClientCollector"]
 
 
 class _Counting(Protocol):
     def stats(self) -> dict[str, float]: ...
+    def metrics(self) -> dict[str, Histogram]: ...
 
 
 #: What ``stats()`` calls it, the metric, and what it is. Counters since the client was made.
@@ -44,12 +47,26 @@ _GAUGES = (
     ("bytes_in_flight", "in_flight_bytes", "Bytes of calls that are started and not over"),
     ("bytes_pinned", "pinned_bytes", "Received bytes that views keep in memory"),
 )
+#: What ``metrics()`` tells under these names.
+_HISTOGRAMS = (
+    ("append_seconds", "Appends that were stored, from when the client was given them to their outcome"),
+    ("fetch_seconds", "FETCHes that do not wait for data, from their send to the end of the answer"),
+    ("fetch_wait_seconds", "FETCHes that may wait for data, the waiting included"),
+    ("call_seconds", "Other requests, from their send to the end of the answer"),
+)
 _QUANTILES = (("0.5", "rtt_p50"), ("0.9", "rtt_p90"), ("0.99", "rtt_p99"), ("1", "rtt_max"))
 
 
+def _bound(seconds: float) -> str:
+    """A bound of a bucket as Prometheus writes it."""
+    return "+Inf" if seconds == float("inf") else str(seconds)
+
+
 class ClientCollector:
-    """A collector for a registry of ``prometheus_client``: what :meth:`~sbp_native.Client.stats` tells, asked at every
-    scrape. The client may be a blocking one or one of asyncio.
+    """A collector for a registry of ``prometheus_client``: what :meth:`~sbp_native.Client.metrics` and
+    :meth:`~sbp_native.Client.stats` tell, asked at every scrape. The client may be a blocking one or one of asyncio.
+
+    Histograms ``sbp_client_append_seconds``, ``fetch_seconds``, ``fetch_wait_seconds`` and ``call_seconds``.
 
     Counters ``sbp_client_calls_total``, ``answers``, ``sent_bytes``, ``received_bytes``, ``copied_bytes``,
     ``connections``, ``reads``, ``writes``, ``io_wakeups``, ``round_trips``; gauges ``sbp_client_in_flight_calls``,
@@ -64,10 +81,16 @@ class ClientCollector:
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are now; what a registry calls."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-        stats = self._client.stats()
+        stats, histograms = self._client.stats(), self._client.metrics()
         labels = [self._name]
+        for key, text in _HISTOGRAMS:
+            took = histograms[key]
+            buckets = [(_bound(bound), count) for bound, count in took.buckets]
+            family = HistogramMetricFamily(f"sbp_client_{key}", text, labels=["client"])
+            family.add_metric(labels, buckets, took.sum)
+            yield family
         for key, name, text in _COUNTERS:
             counter = CounterMetricFamily(f"sbp_client_{name}", text, labels=["client"])
             counter.add_metric(labels, stats[key])

@@ -15,6 +15,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 import sbp_native as sbp
+from sbp_native.metrics import ClientCollector
 
 OPERATE = Path(__file__).resolve().parents[2] / "docs" / "operate"
 #: What Prometheus adds to the name of a family.
@@ -71,9 +72,13 @@ def test_what_is_asked_for_is_told(families: set[str]) -> None:
             assert PARTS.sub("", name) in families, f"{where} asks for {name}"
 
 
-def test_the_page_names_every_metric_and_no_other(families: set[str]) -> None:
+def test_the_page_names_every_metric_and_no_other(families: set[str], server: sbp.Server) -> None:
     named = set(NAME.findall((OPERATE / "watching.md").read_text())) - {"sbp_native"}
-    assert {PARTS.sub("", name) for name in named} == families
+    of_clients = {name for name in named if name.startswith("sbp_client_")}
+    assert {PARTS.sub("", name) for name in named - of_clients} == families
+    with sbp.connect(server.address) as client:
+        told = {family.name for family in ClientCollector(client).collect()}
+    assert {PARTS.sub("", name) for name in of_clients} == told
 
 
 def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
@@ -85,11 +90,6 @@ def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
         assert rule["annotations"]["summary"]
 
 
-def test_the_commands_of_the_page_on_backups_do_what_it_says(tmp_path: Path) -> None:
-    blocks = re.findall(r"```sh\n(.*?)```", (OPERATE / "backup.md").read_text(), re.DOTALL)
-    commands = [
-        line.replace("/backups", f"{tmp_path}/backups").split() for block in blocks for line in block.splitlines()
-    ]
 def buckets(name: str, *, slow: bool) -> dict[str, str]:
     """A histogram for an hour: of a hundred things a minute all, or none, take between five and ten seconds."""
     fast = "0+0x60" if slow else "0+100x60"
@@ -170,6 +170,11 @@ def test_prometheus_takes_the_rules_and_each_fires_when_it_has_to(tmp_path: Path
     assert "SUCCESS" in run("test", "rules", file)
 
 
+def test_the_commands_of_the_page_on_backups_do_what_it_says(tmp_path: Path) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (OPERATE / "backup.md").read_text(), re.DOTALL)
+    commands = [
+        line.replace("/backups", f"{tmp_path}/backups").split() for block in blocks for line in block.splitlines()
+    ]
     assert {command[1] for command in commands} == {"backup", "restore", "serve", "verify"}
     sbp_command = str(Path(sys.executable).with_name("sbp"))
     expected = [b"first", b"second"]

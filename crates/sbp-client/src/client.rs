@@ -12,10 +12,10 @@ use tokio::sync::oneshot;
 use crate::call::answers::single;
 use crate::call::{self, Plan, Trying, Where};
 use crate::channel::Channel;
-use crate::channel::ClientStats;
 use crate::channel::command::{Answer, Command, Need, Ping};
 use crate::channel::connection::identity::is_denial;
 use crate::channel::credit::ReceiveCredit;
+use crate::channel::{ClientMetrics, ClientStats};
 use crate::clock::now;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
@@ -175,9 +175,14 @@ impl Client {
         if submissions.is_empty() {
             return None;
         }
-        let channel = self.channel();
-        channel.budget.add(submissions.len(), submissions.bytes());
-        Some(std::mem::replace(submissions, channel.fresh()))
+        self.channel().budget.add(submissions.len(), submissions.bytes());
+        Some(self.exchange(submissions))
+    }
+
+    /// What is handed over now; an empty one is left in its place.
+    fn exchange(&self, submissions: &mut Submissions) -> Submissions {
+        submissions.submitted(now());
+        std::mem::replace(submissions, self.channel().fresh())
     }
 
     /// As [`Client::submit`], but hands over nothing when the client already holds as much unfinished work as its
@@ -200,7 +205,7 @@ impl Client {
         ) {
             return Err(self.no_room((0, 0)));
         }
-        let full = std::mem::replace(submissions, channel.fresh());
+        let full = self.exchange(submissions);
         self.pool().post_appends(full);
         Ok(())
     }
@@ -274,6 +279,12 @@ impl Client {
             bytes_unpinned: self.core.pinned.copied(),
             ..stats
         }
+    }
+
+    /// How long its requests took, since it was made.
+    #[must_use]
+    pub fn metrics(&self) -> ClientMetrics {
+        self.channel().counters.took.snapshot()
     }
 
     /// A count of the appends that were submitted and have no answer yet. It outlives the client.

@@ -79,7 +79,7 @@ pub use read::{
     TailOptions, Window,
 };
 
-pub use channel::{ClientStats, RoundTripStats};
+pub use channel::{ClientMetrics, ClientStats, RoundTripStats};
 pub use submission::{
     AppendEntry, AppendOp, AppendResultOf, AppendsInFlight, Body, CompletionSink, Reply, Submissions,
 };

@@ -55,6 +55,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<memory::buffer::Payload>()?;
     module.add_class::<api::client::Client>()?;
     module.add_class::<results::cluster::ClusterInfo>()?;
+    module.add_class::<results::histogram::Histogram>()?;
     module.add_class::<results::cluster::ClusterMember>()?;
     module.add_class::<results::cluster::RangeInfo>()?;
     module.add_class::<api::cursor::AsyncCursor>()?;

@@ -21,7 +21,6 @@ mod error;
 mod etcd;
 mod failure;
 mod followers;
-mod histogram;
 mod http_get;
 mod identity;
 mod listener;
@@ -59,7 +58,6 @@ pub use backup::{
 pub use config::{AccessConfig, ClusterTimes, JwtConfig, KeySource, MetadataConfig, Roles, ServerConfig};
 pub use error::{ShutdownError, StartError};
 pub use failure::ServerFailure;
-pub use histogram::Durations;
 pub use http_get::{HttpAnswer, HttpAsker, HttpUrl};
 pub use monitor::Monitor;
 pub use runtime::check_listen_address;
@@ -68,6 +66,7 @@ pub use sbp_log::Durability;
 #[cfg(feature = "testing")]
 pub use sbp_log::ForgetWriters;
 pub use sbp_transport::{ClientTlsFiles, ServerTlsFiles, TlsFileError};
+pub use sbp_types::Durations;
 pub use scrape::Scrape;
 pub use server::Server;
 pub use stats::ServerStats;

@@ -12,8 +12,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet}
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
-use crate::histogram::Durations;
 use crate::status::{Phase, Snapshot, Status, StreamRow};
+use sbp_types::Durations;
 
 /// The figures of the server as text, to be followed by those of streams and the [end](end).
 pub(crate) fn server(status: Status) -> String {

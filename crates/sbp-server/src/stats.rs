@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::histogram::{Durations, Histogram};
+use sbp_types::{Durations, Histogram};
 
 /// A snapshot of the server's counters, all since its start unless said otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

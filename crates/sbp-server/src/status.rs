@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 
-use crate::histogram::Durations;
+use sbp_types::Durations;
 
 /// Where a server stands in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,16 +222,22 @@ pub struct Gauges {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latencies {
     /// From an APPEND read off its connection until its answer: in the queue of the log, written, synced.
+    #[serde(serialize_with = "durations")]
     pub append: Durations,
     /// From a FETCH read off its connection until its last frame, of those that found data at once.
+    #[serde(serialize_with = "durations")]
     pub fetch: Durations,
     /// From a batch's place in its stream being given until a waiting FETCH was answered with it.
+    #[serde(serialize_with = "durations")]
     pub end_to_end: Durations,
     /// The disk's syncs of the log.
+    #[serde(serialize_with = "durations")]
     pub sync: Durations,
     /// Changes of streams and ranges, from the request until they were durable.
+    #[serde(serialize_with = "durations")]
     pub metadata: Durations,
     /// How much later than asked for a timer went off in the thread that serves connections.
+    #[serde(serialize_with = "durations")]
     pub loop_lag: Durations,
 }
 
@@ -373,19 +379,17 @@ pub struct CursorRow {
     pub lag: Option<i64>,
 }
 
-impl Serialize for Durations {
-    /// With the quantiles that people ask for, and the buckets as pairs of bound in seconds and count. The bound of the
-    /// last is null.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(5))?;
-        map.serialize_entry("count", &self.count())?;
-        map.serialize_entry("sum", &self.sum())?;
-        map.serialize_entry("p50", &self.quantile(0.5))?;
-        map.serialize_entry("p99", &self.quantile(0.99))?;
-        let buckets = self
-            .buckets()
-            .map(|(bound, count)| (Some(bound).filter(|b| b.is_finite()), count));
-        map.serialize_entry("buckets", &buckets.collect::<Vec<_>>())?;
-        map.end()
-    }
+/// Durations with the quantiles that people ask for, and the buckets as pairs of bound in seconds and count. The bound of
+/// the last is null.
+fn durations<S: Serializer>(took: &Durations, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut map = serializer.serialize_map(Some(5))?;
+    map.serialize_entry("count", &took.count())?;
+    map.serialize_entry("sum", &took.sum())?;
+    map.serialize_entry("p50", &took.quantile(0.5))?;
+    map.serialize_entry("p99", &took.quantile(0.99))?;
+    let buckets = took
+        .buckets()
+        .map(|(bound, count)| (Some(bound).filter(|b| b.is_finite()), count));
+    map.serialize_entry("buckets", &buckets.collect::<Vec<_>>())?;
+    map.end()
 }

@@ -102,7 +102,7 @@ fn a_frame_costs_no_allocation_in_steady_state() {
     for _ in 0..20 {
         round(&mut submissions);
     }
-    let before = client.stats();
+    let (before, took_before) = (client.stats(), client.metrics().append);
     let used = allocation_counter::measure(|| {
         for _ in 0..ROUNDS {
             round(&mut submissions);
@@ -112,6 +112,9 @@ fn a_frame_costs_no_allocation_in_steady_state() {
     let after = client.stats();
     let frames = (ROUNDS * IN_FLIGHT) as u64;
     assert_eq!(after.calls - before.calls, frames);
+    let took = client.metrics().append.since(&took_before);
+    assert_eq!(took.count(), frames, "each of them is timed");
+    assert!(took.sum() > 0.0);
     // Blocks of the receive path and of the runtime come now and then; nothing may come with each frame.
     assert!(
         used.count_total * 50 < frames,

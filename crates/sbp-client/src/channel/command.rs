@@ -130,6 +130,8 @@ pub(crate) struct Answer {
 pub(crate) struct Fetch {
     pub(crate) header: Bytes,
     pub(crate) deadline: Instant,
+    /// Whether it may wait for data that is not there yet.
+    pub(crate) waits: bool,
     /// What the answers may hold; kept by the connection until END.
     pub(crate) charge: Charge,
     /// Given back with every event, so that one receiver can follow several FETCHes.

@@ -18,7 +18,7 @@ mod stats;
 mod throttle;
 
 pub use self::round_trips::RoundTripStats;
-pub use self::stats::ClientStats;
+pub use self::stats::{ClientMetrics, ClientStats};
 
 use std::future::Future;
 use std::sync::{Arc, Weak};

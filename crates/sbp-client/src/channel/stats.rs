@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sbp_transport::TransportStats;
+use sbp_types::{Durations, Histogram};
 
 use crate::channel::round_trips::{RoundTripStats, RoundTrips};
 
@@ -40,6 +41,40 @@ pub struct ClientStats {
     pub wakeups: u64,
 }
 
+/// How long a client's requests took; see [`Client::metrics`](crate::Client::metrics).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClientMetrics {
+    /// Appends that were stored, from their submission to their outcome, with all attempts. Of one that goes to several
+    /// servers each part; of a writer each batch, from when a connection took it.
+    pub append: Durations,
+    /// FETCHes that do not wait for data, from their send to their last frame.
+    pub fetch: Durations,
+    /// FETCHes that may wait for data, as those of tails do: the waiting is part of it.
+    pub fetch_wait: Durations,
+    /// All other requests but PING and HEARTBEAT, from their send to their last frame.
+    pub call: Durations,
+}
+
+/// What is behind [`ClientMetrics`].
+#[derive(Debug, Default)]
+pub(crate) struct Took {
+    pub(crate) append: Histogram,
+    pub(crate) fetch: Histogram,
+    pub(crate) fetch_wait: Histogram,
+    pub(crate) call: Histogram,
+}
+
+impl Took {
+    pub(crate) fn snapshot(&self) -> ClientMetrics {
+        ClientMetrics {
+            append: self.append.snapshot(),
+            fetch: self.fetch.snapshot(),
+            fetch_wait: self.fetch_wait.snapshot(),
+            call: self.call.snapshot(),
+        }
+    }
+}
+
 /// The counters themselves.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -54,6 +89,7 @@ pub(crate) struct Counters {
     /// Requests on connections, other than appends, that are not over.
     requests: AtomicU64,
     pub(crate) round_trips: RoundTrips,
+    pub(crate) took: Took,
     /// What the drivers of ended connections counted.
     reads: AtomicU64,
     writes: AtomicU64,

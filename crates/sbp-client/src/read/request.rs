@@ -42,6 +42,7 @@ pub(super) fn post_fetch(
     channel.post(Command::Fetch(Box::new(Fetch {
         header: encoded(request),
         deadline,
+        waits: !wait.is_zero(),
         charge,
         tag,
         events,

@@ -87,6 +87,7 @@ pub(crate) fn split<K: Clone>(op: AppendOp, keys: &[K], same: impl Fn(&K, &K) ->
             deadline: op.deadline,
             reply: answers.part(places),
             attempts: op.attempts,
+            since: op.since,
             refusal: op.refusal.clone(),
         };
         (key, part)

@@ -239,6 +239,8 @@ pub struct AppendOp {
     pub(crate) reply: Reply,
     /// Attempts that have failed so far.
     pub(crate) attempts: u32,
+    /// When it was submitted.
+    pub(crate) since: Option<Instant>,
     /// Why the last one was refused, if it was: says more than that time is over while it waits for the next.
     pub(crate) refusal: Option<Box<Failure>>,
 }
@@ -252,6 +254,7 @@ impl AppendOp {
             deadline,
             reply,
             attempts: 0,
+            since: None,
             refusal: None,
         }
     }
@@ -342,6 +345,13 @@ impl Submissions {
         let start = self.arena.len();
         self.arena.extend_from_slice(batch);
         Body::Copied(start..self.arena.len())
+    }
+
+    /// They are submitted now, but for those that were before.
+    pub(crate) fn submitted(&mut self, now: Instant) {
+        for op in &mut self.ops {
+            op.since.get_or_insert(now);
+        }
     }
 
     /// Forgets everything and keeps the memory, unless a rare large load made it big.

@@ -19,6 +19,7 @@ use crate::client_core::{ClientCore, Settings};
 use crate::process::blocking::block_on;
 use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Key, StreamChange};
+use crate::results::histogram::of_client;
 use crate::time::timestamp;
 use crate::tls::Tls;
 use crate::token::{self, Token};
@@ -361,6 +362,10 @@ blocking_and_asyncio! {
         #[pyo3(signature = (*, timeout = None))]
         fn ping<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
             api::run(py, &self.0, timeout, |client, timeout| async move { Ok(client.ping(timeout).await?) })
+        }
+
+        fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+            of_client(py, &self.0.client(py)?.metrics())
         }
 
         fn __repr__(&self) -> String {

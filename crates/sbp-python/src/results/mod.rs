@@ -5,6 +5,7 @@ pub(crate) mod answer;
 pub(crate) mod batch;
 pub(crate) mod cluster;
 pub(crate) mod delivery;
+pub(crate) mod histogram;
 mod html;
 pub(crate) mod record;
 pub(crate) mod stream_info;

@@ -2,7 +2,7 @@
 
 use super::server::RangeServer;
 use super::stream::Phase;
-use crate::histogram::Durations;
+use sbp_types::Durations;
 
 /// Figures about the ranges held. Counts are since the server's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

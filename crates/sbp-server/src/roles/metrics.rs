@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use sbp_messages::ReportMetricsRequest;
 
-use crate::histogram::Durations;
 use crate::range::RangeActivity;
+use sbp_types::Durations;
 
 /// The figures at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +116,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::histogram::Histogram;
+    use sbp_types::Histogram;
 
     #[test]
     fn the_systems_words_are_read() {

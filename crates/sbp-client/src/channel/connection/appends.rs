@@ -113,10 +113,12 @@ impl AppendPipeline {
     }
 
     /// Takes submissions over; they are sent by [`Self::send`].
-    pub(super) fn accept(&mut self, submissions: Submissions) {
+    pub(super) fn accept(&mut self, mut submissions: Submissions, now: Instant) {
         if submissions.ops.is_empty() {
             return;
         }
+        // A writer's are submitted here.
+        submissions.submitted(now);
         let earliest = submissions.ops.iter().map(|op| op.deadline).min();
         self.queue_deadline = earlier(self.queue_deadline, earliest);
         let remaining = submissions.ops.len();
@@ -236,7 +238,7 @@ impl AppendPipeline {
         }
         let Some(op) = find(&mut self.batches, id) else { return };
         if op.reply.is_attempt() {
-            return self.attempts_answered(context, id, &answer);
+            return self.attempts_answered(context, now, id, &answer);
         }
         // An append with one entry whose refusal may pass is as good as one that was refused as a whole.
         if let ([result], [_]) = (answer.append_responses.as_slice(), op.entries.as_slice())
@@ -257,20 +259,26 @@ impl AppendPipeline {
                     entries::repeat(context, moved, arena, outcome, repeats);
                     self.forget(context, id);
                 }
-                None => self.finish(context, id, Ok(outcome)),
+                None => {
+                    took(context, op, now);
+                    self.finish(context, id, Ok(outcome));
+                }
             },
             Err(cause) => self.fail(context, id, cause, None),
         }
     }
 
     /// Tells writers what became of each entry, at the end of the turn.
-    fn attempts_answered(&mut self, context: &Context, id: AppendId, answer: &AppendResponse) {
+    fn attempts_answered(&mut self, context: &Context, now: Instant, id: AppendId, answer: &AppendResponse) {
         let Some(op) = find(&mut self.batches, id) else { return };
         let results = match in_order(&op.entries, answer) {
             Ok(results) => results,
             Err(cause) => return self.fail(context, id, cause, None),
         };
-        self.stored |= results.iter().any(|result| result.status.is_success());
+        if results.iter().any(|result| result.status.is_success()) {
+            self.stored = true;
+            took(context, op, now);
+        }
         let reply = release(op, &mut self.released);
         let ends = op.entries.iter().zip(results).map(|(entry, result)| {
             if result.status.is_success() {
@@ -443,6 +451,13 @@ impl AppendPipeline {
     }
 }
 
+/// Counts how long an append took that is stored now.
+fn took(context: &Context, op: &AppendOp, now: Instant) {
+    let since = op.since.unwrap_or(now);
+    let histogram = &context.channel.counters.took.append;
+    histogram.observe(now.saturating_duration_since(since), 1);
+}
+
 fn find(batches: &mut Slab<Batch>, id: AppendId) -> Option<&mut AppendOp> {
     batches.get_mut(id.batch)?.submissions.ops.get_mut(id.op)
 }
@@ -490,6 +505,7 @@ fn take_op(op: &mut AppendOp) -> AppendOp {
         deadline: op.deadline,
         reply: op.reply.replace_with_told(),
         attempts: op.attempts,
+        since: op.since,
         refusal: op.refusal.take(),
     }
 }

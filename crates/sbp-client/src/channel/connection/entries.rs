@@ -69,6 +69,7 @@ pub(super) fn repeat(
             deadline: op.deadline,
             reply: Reply::part(Arc::clone(&gather), smallvec![place]),
             attempts,
+            since: op.since,
             refusal: Some(Box::new(failure.clone())),
         };
         let step = after_failed_append(&failure, attempts, op.deadline, &channel.config.retry, &channel.retries);

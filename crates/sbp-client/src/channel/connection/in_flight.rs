@@ -40,6 +40,7 @@ pub(super) enum InFlight {
     /// A FETCH, whose frames are passed on.
     Fetch {
         fetch: Box<Fetch>,
+        sent: Instant,
         /// What its server knows it by, until it is told to end it.
         id: Option<CallId>,
     },

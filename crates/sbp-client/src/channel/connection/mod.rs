@@ -188,7 +188,11 @@ impl Connection {
         }
         let (header, deadline) = (std::mem::take(&mut fetch.header), fetch.deadline);
         let receive_charge = u32::try_from(fetch.charge.bytes()).unwrap_or(u32::MAX);
-        let place = self.calls.insert(InFlight::Fetch { fetch, id: None });
+        let place = self.calls.insert(InFlight::Fetch {
+            fetch,
+            sent: now,
+            id: None,
+        });
         let mut outgoing = request(FetchRequest::OPCODE, &header, place, deadline);
         outgoing.receive_charge = receive_charge;
         let sent = session.send_request(now, outgoing);
@@ -205,7 +209,7 @@ impl Connection {
             return;
         }
         let abandoned = |(_, call): (usize, &mut InFlight)| match call {
-            InFlight::Fetch { fetch, id } if fetch.is_abandoned() => id.take(),
+            InFlight::Fetch { fetch, id, .. } if fetch.is_abandoned() => id.take(),
             _ => None,
         };
         let ids: Vec<CallId> = self.calls.iter_mut().filter_map(abandoned).collect();
@@ -279,9 +283,16 @@ impl Connection {
                 }
                 return;
             }
-            InFlight::Fetch { fetch, .. } => match Cause::system_error(&frame) {
+            InFlight::Fetch { fetch, sent, .. } => match Cause::system_error(&frame) {
                 Some(cause) => fetch.fail(self.context.failure(cause)),
-                None => fetch.pass_on(frame, end, &self.context.endpoint),
+                None => {
+                    if end {
+                        let took = &self.context.channel.counters.took;
+                        let histogram = if fetch.waits { &took.fetch_wait } else { &took.fetch };
+                        histogram.observe(now.saturating_duration_since(*sent), 1);
+                    }
+                    fetch.pass_on(frame, end, &self.context.endpoint);
+                }
             },
         }
         if end {
@@ -294,11 +305,9 @@ impl Connection {
         let Some(InFlight::Call { call, sent, frames }) = self.calls.try_remove(place) else {
             return;
         };
-        self.context
-            .channel
-            .counters
-            .round_trips
-            .record(now.saturating_duration_since(sent));
+        let (counters, took) = (&self.context.channel.counters, now.saturating_duration_since(sent));
+        counters.round_trips.record(took);
+        counters.took.call.observe(took, 1);
         let result = match frames.last().and_then(Cause::system_error) {
             Some(cause) => Err(self.context.failure(cause)),
             None => Ok(Answer {
@@ -353,15 +362,6 @@ impl Connection {
         }
     }
 
-    /// Asks a silent peer for the one answer that every peer has.
-    fn send_probe(&mut self, session: &mut Session, now: Instant) {
-        let place = self.calls.insert(InFlight::Probe);
-        let deadline = now + self.context.channel.config.connect_timeout;
-        if session.send_ping(now, token(place), Some(deadline)).is_err() {
-            self.calls.try_remove(place);
-            self.greeting_failed(UNANSWERED.to_owned());
-        }
-    }
     /// The peer answers, only not HEARTBEAT. Its answer may be lost, or late: another connection will show. A peer that
     /// never has one knows no HEARTBEAT, and is served as a plain one in the end.
     fn greeting_missed(&mut self, session: &mut Session, now: Instant) {
@@ -376,6 +376,15 @@ impl Connection {
         }
     }
 
+    /// Asks a silent peer for the one answer that every peer has.
+    fn send_probe(&mut self, session: &mut Session, now: Instant) {
+        let place = self.calls.insert(InFlight::Probe);
+        let deadline = now + self.context.channel.config.connect_timeout;
+        if session.send_ping(now, token(place), Some(deadline)).is_err() {
+            self.calls.try_remove(place);
+            self.greeting_failed(UNANSWERED.to_owned());
+        }
+    }
 
     /// What the peer can do cannot be found out here: the channel goes on with another connection.
     fn greeting_failed(&mut self, reason: String) {
@@ -463,7 +472,7 @@ impl Application for Connection {
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: Command) {
         let Some(command) = self.admit(command) else { return };
         match command {
-            Command::Appends(submissions) => self.appends.accept(submissions),
+            Command::Appends(submissions) => self.appends.accept(submissions, now),
             Command::Call(call) => self.start_call(session, now, call),
             Command::Fetch(fetch) => self.start_fetch(session, now, fetch),
             Command::Ping(ping) => self.start_ping(session, now, ping),

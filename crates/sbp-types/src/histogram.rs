@@ -28,14 +28,14 @@ const NANOS_PER_SECOND: f64 = 1e9;
 
 /// Counts durations by size, without a lock: one for all threads.
 #[derive(Debug, Default)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
     nanos: AtomicU64,
 }
 
 impl Histogram {
     /// Counts a duration that `count` things took, each of them.
-    pub(crate) fn observe(&self, took: Duration, count: u64) {
+    pub fn observe(&self, took: Duration, count: u64) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let place = BOUNDS.partition_point(|bound| *bound < nanos);
         if let Some(bucket) = self.buckets.get(place) {
@@ -45,7 +45,8 @@ impl Histogram {
     }
 
     /// The counts now.
-    pub(crate) fn snapshot(&self) -> Durations {
+    #[must_use]
+    pub fn snapshot(&self) -> Durations {
         Durations {
             buckets: std::array::from_fn(|place| self.buckets.get(place).map_or(0, |b| b.load(Ordering::Relaxed))),
             nanos: self.nanos.load(Ordering::Relaxed),
@@ -53,7 +54,7 @@ impl Histogram {
     }
 }
 
-/// How long things took: counts of durations by size, since the server's start.
+/// How long things took: counts of durations by size, since whoever counts them began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
     buckets: [u64; BUCKETS],
@@ -82,7 +83,7 @@ impl Durations {
         bounds.chain([f64::INFINITY]).zip(self.buckets)
     }
 
-    /// The durations that were counted since `before` was taken of the same server.
+    /// The durations that were counted since `before` was taken of the same histogram.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let mut rest = *self;
