@@ -70,6 +70,73 @@ fn offsets_have_no_holes() {
     assert_eq!(ledger.end(STREAM), 3);
 }
 
+/// Histories that two writers cannot have, each by its records as `writer/batch/place`. Both have written two batches, which
+/// were acknowledged one after the other: 0/0 at 0, 1/0 at 2, 0/1 at 4, 1/1 at 6.
+#[test]
+fn a_history_of_two_writers_is_judged_record_by_record() {
+    let other = StreamId(2);
+    let writers = [(STREAM, vec![ack(0), ack(4)]), (STREAM, vec![ack(2), ack(6)])];
+    let judged = |records: &str, elsewhere: Option<&str>| {
+        let mut ledger = Ledger::default();
+        let parse = |record: &str| Written::parse(record.as_bytes()).unwrap();
+        for (offset, record) in (0..).zip(records.split(' ')) {
+            ledger.add(STREAM, offset, parse(record));
+        }
+        if let Some(record) = elsewhere {
+            ledger.add(other, 0, parse(record));
+        }
+        ledger.judge(&writers)
+    };
+    let right = "0/0/0 0/0/1 1/0/0 1/0/1 0/1/0 0/1/1 1/1/0 1/1/1";
+    assert_eq!(judged(right, None), [""; 0]);
+    for (history, records, says) in [
+        (
+            "the end is torn off",
+            "0/0/0 0/0/1 1/0/0 1/0/1 0/1/0 0/1/1 1/1/0",
+            "3 records are there of 4",
+        ),
+        (
+            "a batch is torn",
+            "0/0/0 1/0/0 1/0/1 0/1/0 0/1/1 1/1/0 1/1/1",
+            "before others",
+        ),
+        (
+            "a batch is turned round",
+            "0/0/1 0/0/0 1/0/0 1/0/1 0/1/0 0/1/1 1/1/0 1/1/1",
+            "before others",
+        ),
+        ("a writer is lost", "0/0/0 0/0/1 0/1/0 0/1/1", "writer 1: 0 records"),
+        (
+            "two batches changed places",
+            "1/0/0 1/0/1 0/0/0 0/0/1 0/1/0 0/1/1 1/1/0 1/1/1",
+            "elsewhere",
+        ),
+        (
+            "a batch came back at the end",
+            "0/0/0 0/0/1 1/0/0 1/0/1 0/1/0 0/1/1 1/1/0 1/1/1 0/0/0 0/0/1",
+            "twice",
+        ),
+        (
+            "more than was acknowledged",
+            "0/0/0 0/0/1 1/0/0 1/0/1 0/1/0 0/1/1 1/1/0 1/1/1 0/2/0 0/2/1",
+            "6 records are there of 4",
+        ),
+        (
+            "a writer that never was",
+            "0/0/0 0/0/1 1/0/0 1/0/1 0/1/0 0/1/1 1/1/0 1/1/1 2/0/0",
+            "nobody wrote it",
+        ),
+    ] {
+        let wrong = judged(records, None);
+        assert!(wrong.iter().any(|wrong| wrong.contains(says)), "{history}: {wrong:?}");
+    }
+    let wrong = judged(right, Some("1/1/1"));
+    assert!(
+        wrong[0].contains("nobody wrote it there"),
+        "in a stream that it was not written to: {wrong:?}"
+    );
+}
+
 #[test]
 fn what_was_read_once_is_read_again_at_its_offset() {
     let record = |batch| Written {

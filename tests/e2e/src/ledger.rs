@@ -99,6 +99,16 @@ impl Ledger {
             if let Some((expected, found)) = (0..).zip(offsets).find(|(expected, found)| expected != found) {
                 wrong.push(format!("stream {stream}: offset {found} where {expected} was due"));
             }
+            let is_foreign = |record: &Written| {
+                writers
+                    .get(record.writer)
+                    .is_none_or(|(writes_to, _)| writes_to != stream)
+            };
+            let foreign = records.iter().filter(|(_, record)| is_foreign(record));
+            wrong.extend(foreign.map(|(offset, record)| {
+                let name = record.value();
+                format!("stream {stream}: {name} is at {offset}, and nobody wrote it there")
+            }));
         }
         for (writer, (stream, acks)) in writers.iter().enumerate() {
             let records = self.streams.get(stream).map_or(&[][..], Vec::as_slice);
