@@ -11,7 +11,20 @@ from rich.progress import Progress
 from . import counted, floors, native, network, protocol, tenants
 from .report import Figure, repeat, show
 
-PARTS = ("append", "rust", "writer", "durable", "fetch", "streams", "hot", "tls", "metrics", "counted", "tenants")
+PARTS = (
+    "append",
+    "rust",
+    "writer",
+    "durable",
+    "fetch",
+    "streams",
+    "hot",
+    "tls",
+    "metrics",
+    "counted",
+    "counting",
+    "tenants",
+)
 
 
 def _arguments() -> argparse.Namespace:
@@ -116,6 +129,7 @@ def main() -> None:
             ("tls", lambda: network.tls(arguments.runs)),
             ("metrics", lambda: network.metrics(arguments.runs)),
             ("counted", counted.metrics),
+            ("counting", counted.counting),
             ("tenants", lambda: tenants.tenants(arguments.runs)),
         )
         for name, measure in parts:

@@ -204,6 +204,9 @@ impl Appends {
 }
 
 /// Counts how long the stored batches took. Those that arrived together, as most do, are counted together.
+///
+/// A function of its own in the program, so that what it costs can be seen: `python -m tests.bench --only counting`.
+#[inline(never)]
 fn count_times(turn: &Turn<'_>, done: &[AppendDone], ended: Instant) {
     let same = |one: &AppendDone, next: &AppendDone| one.entry.arrived == next.entry.arrived;
     for together in done.chunk_by(same) {
