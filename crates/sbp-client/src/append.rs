@@ -121,8 +121,11 @@ impl Client {
         let streams: SmallVec<[StreamId; 1]> = batches.iter().map(|(stream, _)| *stream).collect();
         let outcome = self.submit_batches(batches, options)?;
         let outcome = outcome.await.unwrap_or_else(|_told_nobody| Err(ClientError::closed()));
-        if let Err(error) = &outcome {
-            streams.iter().for_each(|&stream| self.forget(error, stream));
+        if outcome
+            .as_ref()
+            .is_err_and(|error| error.code() == ErrorCode::NOT_FOUND)
+        {
+            streams.iter().for_each(|&stream| self.forget_stream(stream));
         }
         outcome
     }

@@ -108,6 +108,13 @@ impl ConnectionPool {
 }
 
 impl Reroute for ConnectionPool {
+    fn forget(&self, streams: &mut dyn Iterator<Item = StreamId>) {
+        if self.is_routed() {
+            let mut routes = self.routes.lock();
+            streams.for_each(|stream| routes.forget(stream));
+        }
+    }
+
     fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration) {
         self.set_routed();
         let Submissions { ops, arena } = submissions;

@@ -27,7 +27,7 @@ use std::time::Duration;
 use sbp_locks::Mutex;
 use sbp_session::CloseReason;
 use sbp_transport::{Descriptors, ReconnectingChannel, SleepingDriver, TransportStats};
-use sbp_types::ServerId;
+use sbp_types::{ServerId, StreamId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -59,6 +59,9 @@ const RECYCLED: usize = 16;
 pub(crate) trait Reroute: Send + Sync + std::fmt::Debug {
     /// Finds out where the streams of appends are, after a while, then hands them over there.
     fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration);
+
+    /// Has it asked again where streams are, when next something is appended to them.
+    fn forget(&self, streams: &mut dyn Iterator<Item = StreamId>);
 }
 
 /// FETCHes of tails that wait at one server at once. A server lets 256 wait on a connection, and others wait there too.
@@ -150,6 +153,14 @@ impl Channel {
         match self.elsewhere.upgrade() {
             Some(elsewhere) => elsewhere.reroute(submissions, wait),
             None => self.refuse_closed(Command::Appends(submissions)),
+        }
+    }
+
+    /// An append has failed. A server that said nothing until its time was over may not have its streams any more: whoever
+    /// appends next asks where they are. Locks are taken: nobody holds that of the connections.
+    pub(super) fn note_failed(&self, op: &AppendOp, cause: &Cause) {
+        if let (Cause::Deadline { .. }, Some(elsewhere)) = (cause, self.elsewhere.upgrade()) {
+            elsewhere.forget(&mut op.entries.iter().map(|entry| entry.stream));
         }
     }
 
@@ -418,6 +429,7 @@ impl Channel {
         if op.reply.is_attempt() {
             return op.reply.fail_attempts(failure);
         }
+        self.note_failed(&op, &failure.cause);
         let failure = op.reason(failure.clone());
         let mut error = ClientError::from_failure(&failure, Repeat::Twice, false, op.attempts);
         if let [entry] = op.entries.as_slice() {

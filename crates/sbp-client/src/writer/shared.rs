@@ -476,9 +476,11 @@ impl AttemptSink for Shared {
         {
             let mut state = self.state.lock();
             let now = now();
+            // Also where nothing was sent: a server that has just fallen silent does not answer a new connection's HEARTBEAT
+            // either, and who was asked where the stream is may not have known yet that it is to go elsewhere.
             let is_silent = |end: &AttemptEnd| {
                 let failure = end.outcome.as_ref().err();
-                failure.is_some_and(|failure| matches!(failure.cause, Cause::Deadline { sent: true, .. }))
+                failure.is_some_and(|failure| matches!(failure.cause, Cause::Deadline { .. }))
             };
             if self.client.pool().is_routed() && ends.iter().any(|(_, end)| is_silent(end)) {
                 state.machine.look_elsewhere();

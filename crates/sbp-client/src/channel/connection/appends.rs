@@ -315,6 +315,7 @@ impl AppendPipeline {
             return self.forget(context, id);
         }
         let channel = &context.channel;
+        channel.note_failed(op, &failure.cause);
         let failure = op.reason(failure);
         let step = after_failed_append(
             &failure,
