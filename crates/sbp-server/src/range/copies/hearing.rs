@@ -27,8 +27,9 @@ pub(in crate::range) struct Hearing {
 }
 
 impl Hearing {
-    /// A server that begins to listen to these others.
-    pub(in crate::range) fn new(me: ServerId, known: HashSet<ServerId>, now: Duration, patience: Duration) -> Self {
+    /// A server that begins to listen to the others among these.
+    pub(in crate::range) fn new(me: ServerId, mut known: HashSet<ServerId>, now: Duration, patience: Duration) -> Self {
+        known.remove(&me);
         Self {
             contact: Contact::new(me, now, patience),
             me,
@@ -89,5 +90,19 @@ impl Hearing {
         let mut missed: Vec<_> = self.contact.missed(range, now).collect();
         missed.retain(|server| asked.insert((stream, *server), now).is_none());
         missed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_misses_himself() {
+        let servers = HashSet::from([ServerId(1), ServerId(2)]);
+        let mut hearing = Hearing::new(ServerId(1), servers, Duration::ZERO, Duration::from_secs(3));
+        hearing.listen_to(&[ServerId(1), ServerId(2)]);
+        hearing.note_time(Duration::from_secs(4));
+        assert_eq!(hearing.missed, [ServerId(2)]);
     }
 }
