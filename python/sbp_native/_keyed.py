@@ -14,16 +14,36 @@ if TYPE_CHECKING:
 
 
 @overload
-def keyed(client: Client, name: str, streams: int | None = None, *, timeout: float | None = None) -> Keyed: ...
+def keyed(
+    client: Client,
+    name: str,
+    streams: int | None = None,
+    *,
+    replicas: int | None = None,
+    acks: int | None = None,
+    timeout: float | None = None,
+) -> Keyed: ...
 @overload
 def keyed(
-    client: AsyncClient, name: str, streams: int | None = None, *, timeout: float | None = None
+    client: AsyncClient,
+    name: str,
+    streams: int | None = None,
+    *,
+    replicas: int | None = None,
+    acks: int | None = None,
+    timeout: float | None = None,
 ) -> Operation[AsyncKeyed]: ...
 def keyed(
-    client: Client | AsyncClient, name: str, streams: int | None = None, *, timeout: float | None = None
+    client: Client | AsyncClient,
+    name: str,
+    streams: int | None = None,
+    *,
+    replicas: int | None = None,
+    acks: int | None = None,
+    timeout: float | None = None,
 ) -> Keyed | Operation[AsyncKeyed]:
     """The streams ``name-0`` to ``name-<n-1>`` with records placed by key; see :meth:`Client.keyed`."""
-    return client.keyed(name, streams, timeout=timeout)
+    return client.keyed(name, streams, replicas=replicas, acks=acks, timeout=timeout)
 
 
 def _bytes(key: Buffer | str) -> Buffer:

@@ -884,6 +884,8 @@ class Stream:
         schema: _ArrowSchema | None = None,
         retention: _Retention | None = None,
         retention_bytes: int | Literal["unlimited"] | None = None,
+        replicas: int | None = None,
+        acks: int | None = None,
         properties: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> StreamInfo:
@@ -944,7 +946,8 @@ class Client:
 
         ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
         without them, all are. ``replicas`` is how many servers hold each record (1), ``acks`` how many of them must
-        have stored an append before it is acknowledged (a majority). ``properties`` are notes of yours.
+        have stored an append before it is acknowledged (a majority). With ``replicas=3`` one server can be lost and
+        appends go on; with ``acks=1`` they stop, which is logged as a warning. ``properties`` are notes of yours.
 
         Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
 
@@ -981,12 +984,16 @@ class Client:
         schema: _ArrowSchema | None = None,
         retention: _Retention | None = None,
         retention_bytes: int | Literal["unlimited"] | None = None,
+        replicas: int | None = None,
+        acks: int | None = None,
         properties: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> StreamInfo:
         """Changes a stream's settings; what is not given stays. Returns them all.
 
         ``name`` renames the stream, ``schema`` adds nullable columns, ``properties`` replaces all of them.
+        ``replicas`` and ``acks`` are those of a range that is opened at once; without ``acks``, a majority of new
+        ``replicas`` acknowledges.
         ``retention="forever"`` and ``retention_bytes="unlimited"`` keep everything.
 
         Raises ``StreamNotFoundError``, ``AlreadyExistsError``, ``SchemaMismatchError``.
@@ -1204,8 +1211,8 @@ class Client:
         """The cursor of this name, as its last commit left it, or a new one.
 
         ``start`` is where streams begin that were never committed under this name. Streams that were, and are not
-        listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``; deleting that stream
-        forgets the cursor.
+        listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``, which is made with as many
+        replicas as the one of the cursor's streams that has most; deleting it forgets the cursor.
 
         Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
         characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else,
@@ -1215,10 +1222,19 @@ class Client:
         >>> client.cursor("billing", "orders", start="latest").positions
         {'orders': 2}
         """
-    def keyed(self, name: str, streams: int | None = None, *, timeout: float | None = None) -> Keyed:
+    def keyed(
+        self,
+        name: str,
+        streams: int | None = None,
+        *,
+        replicas: int | None = None,
+        acks: int | None = None,
+        timeout: float | None = None,
+    ) -> Keyed:
         """The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
 
-        How many they are is remembered with them; without ``streams`` they must be there. Raises
+        How many they are is remembered with them; without ``streams`` they must be there. ``replicas`` and ``acks`` are
+        for those that are made, see :meth:`create_stream`. Raises
         ``AlreadyExistsError`` when they are not so many, or one of them was made for something else, and
         ``StreamNotFoundError``.
 
@@ -1372,6 +1388,8 @@ class AsyncStream:
         schema: _ArrowSchema | None = None,
         retention: _Retention | None = None,
         retention_bytes: int | Literal["unlimited"] | None = None,
+        replicas: int | None = None,
+        acks: int | None = None,
         properties: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Operation[StreamInfo]:
@@ -1427,7 +1445,8 @@ class AsyncClient:
 
         ``retention`` is how long records are kept (a timedelta, or seconds), ``retention_bytes`` how many bytes;
         without them, all are. ``replicas`` is how many servers hold each record (1), ``acks`` how many of them must
-        have stored an append before it is acknowledged (a majority). ``properties`` are notes of yours.
+        have stored an append before it is acknowledged (a majority). With ``replicas=3`` one server can be lost and
+        appends go on; with ``acks=1`` they stop, which is logged as a warning. ``properties`` are notes of yours.
 
         Raises ``AlreadyExistsError``; with ``exist_ok`` only if the stream has other settings.
         """
@@ -1445,12 +1464,16 @@ class AsyncClient:
         schema: _ArrowSchema | None = None,
         retention: _Retention | None = None,
         retention_bytes: int | Literal["unlimited"] | None = None,
+        replicas: int | None = None,
+        acks: int | None = None,
         properties: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> Operation[StreamInfo]:
         """Changes a stream's settings; what is not given stays. Returns them all.
 
         ``name`` renames the stream, ``schema`` adds nullable columns, ``properties`` replaces all of them.
+        ``replicas`` and ``acks`` are those of a range that is opened at once; without ``acks``, a majority of new
+        ``replicas`` acknowledges.
         ``retention="forever"`` and ``retention_bytes="unlimited"`` keep everything.
 
         Raises ``StreamNotFoundError``, ``AlreadyExistsError``, ``SchemaMismatchError``.
@@ -1588,17 +1611,26 @@ class AsyncClient:
         """The cursor of this name, as its last commit left it, or a new one.
 
         ``start`` is where streams begin that were never committed under this name. Streams that were, and are not
-        listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``; deleting that stream
-        forgets the cursor.
+        listed, keep their places. Commits are kept in the stream ``_sbp/cursors/<name>``, which is made with as many
+        replicas as the one of the cursor's streams that has most; deleting it forgets the cursor.
 
         Raises ``StreamNotFoundError``, ``InvalidRequestError`` for a name that cannot be one (1 to 242 of the
         characters ``A-Z a-z 0-9 . _ / -``), ``DataCorruptedError`` if that stream holds something else,
         ``OffsetOutOfRangeError`` for a ``start`` beyond the end of a stream that was not committed before.
         """
-    def keyed(self, name: str, streams: int | None = None, *, timeout: float | None = None) -> Operation[AsyncKeyed]:
+    def keyed(
+        self,
+        name: str,
+        streams: int | None = None,
+        *,
+        replicas: int | None = None,
+        acks: int | None = None,
+        timeout: float | None = None,
+    ) -> Operation[AsyncKeyed]:
         """The streams ``name-0`` to ``name-<n-1>``, made where they are missing, with records placed by key.
 
-        How many they are is remembered with them; without ``streams`` they must be there. Raises
+        How many they are is remembered with them; without ``streams`` they must be there. ``replicas`` and ``acks`` are
+        for those that are made, see :meth:`create_stream`. Raises
         ``AlreadyExistsError`` when they are not so many, or one of them was made for something else, and
         ``StreamNotFoundError``.
         """

@@ -9,8 +9,8 @@
 
     with testing.Cluster(3) as cluster:                      # a placement driver and three range servers
         with sbp.connect(cluster.address) as client:
-            client.create_stream("orders", replicas=3, acks=2)
-            cluster.stop(0)                                  # and streams go on on the others
+            orders = client.create_stream("orders", replicas=3, acks=2)
+            cluster.stop(cluster.primary(orders))            # and it goes on on the others
 
 With pytest, the fixtures of :mod:`sbp_native.pytest_plugin` do this; pytest finds them when the package is installed.
 """
@@ -31,6 +31,8 @@ from ._native import HeldFrame, HeldFrames, Proxy, ProxyRule, Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
+
+    from ._native import Stream
 
 __all__ = ["Cluster", "HeldFrame", "HeldFrames", "Proxy", "ProxyRule", "Server", "eventually", "proxied", "unique_name"]
 
@@ -96,6 +98,11 @@ class Cluster:
     def servers(self) -> dict[int, Server]:
         """The range servers that run, by their numbers."""
         return dict(self._servers)
+
+    def primary(self, stream: Stream) -> int:
+        """The number of the range server that takes the stream's appends now."""
+        address = stream.describe_ranges()[-1].servers[0]
+        return next(number for number, known in self._addresses.items() if known == address)
 
     def stop(self, number: int) -> None:
         """Ends a range server. Its directory stays."""

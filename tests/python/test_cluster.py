@@ -128,6 +128,96 @@ def test_a_primary_that_is_paused_is_done_without(tmp_path: Path) -> None:
         assert values(stream) == values(read) == wanted
 
 
+def test_a_primary_that_was_stopped_is_another_one(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        first = cluster.primary(stream)
+        cluster.stop(first)
+        stream.append(b"x")
+        assert cluster.primary(stream) != first
+
+
+def test_what_the_package_makes_for_itself_has_as_many_copies(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        client.create_stream("plain")
+        client.create_stream("orders", replicas=3, acks=2)
+        client.cursor("one", "plain")
+        client.cursor("several", ["plain", "orders"])
+        keyed = client.keyed("keyed", 2, replicas=3)
+        copies = {info.name: (info.replicas, info.acks) for info in client.list_streams()}
+        assert copies["_sbp/cursors/one"] == (1, 1)
+        assert copies["_sbp/cursors/several"] == (3, 2)
+        assert [copies[name] for name in keyed] == [(3, 2)] * 2
+        # Those that are missing are made like the first.
+        client.delete_stream("keyed-1")
+        assert [client.describe_stream(name).replicas for name in client.keyed("keyed", 2)] == [3, 3]
+
+
+def test_a_cursor_outlives_its_server(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        stream.append([b"first", b"second"])
+        for batch in client.cursor("billing", "orders").read():
+            client.cursor("billing", "orders").commit(batch)
+        cluster.lose(cluster.primary(client.stream("_sbp/cursors/billing")))
+        assert client.cursor("billing", "orders").positions == {"orders": 2}
+
+
+def test_copies_that_cannot_be_had_are_told(cluster: testing.Cluster, caplog: pytest.LogCaptureFixture) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        with pytest.raises(sbp.InvalidRequestError, match="ack_count 3 is more than replica_nums 2"):
+            client.create_stream("orders", replicas=2, acks=3)
+        with pytest.raises(sbp.UnavailableError, match="need at least 4 range servers; 3 are up") as caught:
+            client.create_stream("orders", replicas=7)
+        assert caught.value.code == 1502
+        # As many as acknowledge are there: it opens on those.
+        [opened] = client.create_stream("wide", replicas=5).describe_ranges()
+        assert (len(opened.servers), opened.replicas, opened.acks) == (3, 5, 3)
+        assert "one server alone acknowledges" not in caplog.text
+        client.create_stream("risky", replicas=3, acks=1)
+        said = 'stream "risky" (2) is to have 3 copies, and one server alone acknowledges an append'
+        testing.eventually(lambda: said in caplog.text)
+        info = client.update_stream("risky", acks=2)
+        assert (info.replicas, info.acks) == (3, 2)
+        info = client.stream("risky").update(replicas=1)
+        assert (info.replicas, info.acks) == (1, 1)
+
+
+def test_the_command_says_the_same(cluster: testing.Cluster) -> None:
+    def create(*arguments: str) -> tuple[int, str]:
+        command = [str(Path(sys.executable).with_name("sbp")), "stream", "create", *arguments]
+        command += ["--servers", cluster.address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=40, check=False)
+        return done.returncode, done.stderr
+
+    status, said = create("orders", "--replicas", "2", "--acks", "3")
+    assert (status, "[SBP-0002] ack_count 3 is more than replica_nums 2" in said) == (1, True), said
+    status, said = create("orders", "--replicas", "7")
+    assert (status, "[SBP-1502] 7 replicas of which 4 acknowledge need at least 4" in said) == (1, True), said
+    assert create("orders", "--replicas", "3", "--acks", "2") == (0, "")
+    status, said = create("risky", "--replicas", "3", "--acks", "1")
+    assert (status, said.startswith('warning: stream "risky" (2) is to have 3 copies')) == (0, True), said
+
+
+def test_with_too_few_servers_nothing_opens_and_appends_wait(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        stream.append(b"before")
+        first = cluster.primary(stream)
+        cluster.stop(first)
+        stream.append(b"one away")
+        second = cluster.primary(stream)
+        cluster.stop(second)
+        with stream.writer() as writer:
+            writer.append(b"two away")
+            with pytest.raises(sbp.SbpError) as caught:
+                writer.flush(timeout=3)
+            assert isinstance(caught.value, TimeoutError)
+            cluster.start(first)
+            writer.flush()
+        assert values(stream) == [b"before", b"one away", b"two away"]
+
+
 def test_the_placement_driver_can_be_away(cluster: testing.Cluster) -> None:
     with sbp.connect(cluster.address, timeout=30) as client:
         stream = client.create_stream("orders", replicas=3, acks=2)
@@ -143,7 +233,8 @@ def test_an_append_whose_only_server_is_away_names_it_and_can_be_tried_again(clu
         stream = client.create_stream("orders")
         stream.append(b"before")
         [server] = stream.describe_ranges()[-1].servers
-        [number] = [number for number, one in cluster.servers.items() if one.address == server]
+        number = cluster.primary(stream)
+        assert cluster.servers[number].address == server
         cluster.stop(number)
         with sbp.connect(cluster.address, timeout=30) as other:
             for known in (stream, other.stream("orders")):

@@ -59,6 +59,12 @@ impl Terminal {
         self.flush()
     }
 
+    /// Says what was done and is probably not meant.
+    pub(crate) fn warn(&mut self, caution: &str) {
+        let _ = self.out.flush();
+        let _ = writeln!(io::stderr(), "warning: {caution}");
+    }
+
     /// Says why the command failed.
     pub(crate) fn complain(&mut self, error: &CliError) {
         // Nothing can be done about a terminal that takes no words.

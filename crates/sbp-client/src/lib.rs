@@ -58,6 +58,7 @@ mod unique;
 mod writer;
 
 pub use address::{AddressError, Scheme, ServerAddress};
+pub use admin::caution_about_copies;
 pub use append::{AppendOptions, Records};
 pub use batching::{BatchWriter, BatchWriterOptions, Deliveries, Delivery, Pushed, Record};
 pub use bulk::{BulkEvent, BulkOptions, BulkRepeat, BulkStored, BulkWriter};
@@ -71,7 +72,7 @@ pub use sbp_transport::{ClientTlsFiles, TlsFileError};
 pub use error::{ClientError, ErrorKind};
 pub use features::{Durability, Features};
 pub use gap::Gap;
-pub use keyed::{KEYED_MAX, Keyed};
+pub use keyed::{KEYED_MAX, Keyed, KeyedOptions};
 pub use outcome::{Ack, AppendOutcome};
 pub use position::{Position, Positions, Span};
 pub use read::{

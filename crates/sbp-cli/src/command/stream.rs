@@ -63,8 +63,15 @@ fn create(asked: CreateStreams, terminal: &mut Terminal) -> Result<(), CliError>
     });
     let created = session.wait(session.client.create_streams(wanted.collect(), None))?;
     each(created, terminal, |stream, terminal| {
+        caution(&stream, terminal);
         terminal.line(format_args!("{} {}", stream.stream_id, stream.name))
     })
+}
+
+fn caution(stream: &Description, terminal: &mut Terminal) {
+    if let Some(caution) = sbp_client::caution_about_copies(stream) {
+        terminal.warn(&caution);
+    }
 }
 
 /// Shows what was done, entry by entry, and then fails with the first refusal.

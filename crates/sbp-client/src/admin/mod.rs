@@ -1,9 +1,12 @@
 //! Calls about streams, ranges and servers: each asks about many things and gets a result for each.
 
+mod caution;
 mod cluster;
 mod known;
 mod ranges;
 mod streams;
+
+pub use self::caution::caution_about_copies;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,6 +13,7 @@ use sbp_messages::{
 use sbp_types::{Offset, StreamId};
 
 use super::ENTRIES;
+use super::caution::caution;
 use crate::call::answers::{Each, entry, expect_results, gather, only};
 use crate::call::{self, Plan, Where};
 use crate::channel::command::Need;
@@ -61,6 +62,7 @@ impl Client {
         let read = |asked: &Stream, result: CreateStreamResult, server: &_| {
             entry(&result.status, server, result.stream, "a created stream")
                 .map(|stream| self.known(stream))
+                .inspect(|stream| caution(stream))
                 .map_err(|error| error.with_stream_name(&asked.name))
         };
         self.ask_each(plan, &streams, request, take, read).await
@@ -93,6 +95,9 @@ impl Client {
             })?;
             // The stream may have had another name before.
             self.forget_stream(asked.stream_id);
+            if asked.replica_nums != 0 || asked.ack_count != 0 {
+                caution(&stream);
+            }
             Ok(self.known(stream))
         };
         self.ask_each(plan, &streams, request, take, read).await

@@ -32,7 +32,9 @@ pub(super) async fn open(
     }
     let deadline = client.deadline(options.timeout);
     let about = |error: ClientError| error.with_stream_name(&stream_name);
-    let stream = find_or_create(client, &stream_name, deadline).await.map_err(about)?;
+    let stream = find_or_create(client, &stream_name, &streams, deadline)
+        .await
+        .map_err(about)?;
     let (bounds, mut places) = last_commit(client, stream, deadline).await.map_err(about)?;
     for stream in &streams {
         recognise(name, stream, &mut places, options.forget_replaced)?;
@@ -85,18 +87,33 @@ pub(super) async fn committed(client: &Client, name: &str, timeout: Option<Durat
     Ok(places)
 }
 
-async fn find_or_create(client: &Client, name: &str, deadline: Instant) -> Result<StreamId, ClientError> {
+/// The cursor's own stream. It is made with as many copies as the one of its streams that has most: where that can be
+/// read, its place is known too.
+async fn find_or_create(
+    client: &Client,
+    name: &str,
+    streams: &[Arc<Stream>],
+    deadline: Instant,
+) -> Result<StreamId, ClientError> {
     match client.look_up(name, left(deadline)).await {
         Err(error) if error.code() == ErrorCode::NOT_FOUND => {}
         found => return Ok(found?.stream_id),
     }
-    // Two that make it at once get the same one.
+    let copies = streams.iter().map(|stream| (stream.replica_nums, stream.ack_count));
+    let (replica_nums, ack_count) = copies.max().unwrap_or_default();
     let wanted = Stream {
         name: name.to_owned(),
+        replica_nums,
+        ack_count,
         ..Stream::default()
     };
-    let created = only(client.create_streams(vec![wanted], left(deadline)).await?);
-    Ok(created?.stream_id)
+    // Two that make it at once get the same one, also where they want different numbers of copies.
+    match only(client.create_streams(vec![wanted], left(deadline)).await?) {
+        Err(error) if error.code() == ErrorCode::ALREADY_EXISTS => {
+            Ok(client.look_up(name, left(deadline)).await?.stream_id)
+        }
+        created => Ok(created?.stream_id),
+    }
 }
 
 /// The bounds of a cursor's stream, and what the last record says; nothing where there is none.

@@ -29,33 +29,42 @@ pub struct Keyed {
     streams: Arc<[Arc<Stream>]>,
 }
 
+/// How streams by key are opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyedOptions {
+    /// How many streams there are to be; `None`: as many as there are.
+    pub streams: Option<u32>,
+    /// How many servers hold each record of streams that are made; 0: the server's default, or as the first of them has it.
+    pub replicas: i8,
+    /// How many of those servers have to acknowledge; 0: a majority, or as the first of them has it.
+    pub acks: i8,
+    /// How long it may take; `None`: the client's default.
+    pub timeout: Option<Duration>,
+}
+
 impl Client {
-    /// The streams of `name`: those that are there, and those of them that are missing made. Without `streams` there
-    /// must be some; with it they must be so many.
+    /// The streams of `name`: those that are there, and those of them that are missing made, all with as many copies as the
+    /// first. Without [`KeyedOptions::streams`] there must be some; with it they must be so many.
     ///
     /// # Errors
     ///
     /// [`ErrorCode::ALREADY_EXISTS`]: there are others than so many, or a stream of that name is none of them.
     /// [`ErrorCode::NOT_FOUND`]: `streams` is `None`, and there are none. Else that a call failed.
-    pub async fn keyed(
-        &self,
-        name: &str,
-        streams: Option<u32>,
-        timeout: Option<Duration>,
-    ) -> Result<Keyed, ClientError> {
+    pub async fn keyed(&self, name: &str, options: KeyedOptions) -> Result<Keyed, ClientError> {
+        let KeyedOptions { streams, timeout, .. } = options;
         if let Some(wanted) = streams.filter(|wanted| !(1..=KEYED_MAX).contains(wanted)) {
             let what = format!("{name} can have 1 to {KEYED_MAX} streams, not {wanted}");
             return Err(ClientError::invalid(what));
         }
         let deadline = self.deadline(timeout);
-        let first = self.first_of(name, streams, deadline).await?;
+        let first = self.first_of(name, &options, deadline).await?;
         let of = Part::read(&first, name, 0)
             .map_err(|error| refused(name, streams, &error))?
             .of;
         if let Some(wanted) = streams.filter(|&wanted| wanted != of) {
             return Err(refused(name, Some(wanted), &SetError::Others { of }));
         }
-        let rest = self.rest_of(name, of, deadline).await?;
+        let rest = self.rest_of(name, &first, of, deadline).await?;
         Ok(Keyed {
             name: Arc::from(name),
             streams: std::iter::once(first).chain(rest).collect(),
@@ -63,16 +72,25 @@ impl Client {
     }
 
     /// The first stream, which settles how many there are.
-    async fn first_of(&self, name: &str, streams: Option<u32>, deadline: Instant) -> Result<Arc<Stream>, ClientError> {
+    async fn first_of(
+        &self,
+        name: &str,
+        options: &KeyedOptions,
+        deadline: Instant,
+    ) -> Result<Arc<Stream>, ClientError> {
         let first = part::stream_name(name, 0);
         let mut attempt = 0;
         loop {
-            let of = match (self.look_up(&first, left(deadline)).await, streams) {
+            let of = match (self.look_up(&first, left(deadline)).await, options.streams) {
                 (Err(error), Some(of)) if error.code() == ErrorCode::NOT_FOUND => of,
                 (found, _) => return found,
             };
-            let wanted = vec![Part { index: 0, of }.stream(name)];
-            let taken = match only(self.create_streams(wanted, left(deadline)).await?) {
+            let wanted = Stream {
+                replica_nums: options.replicas,
+                ack_count: options.acks,
+                ..Part { index: 0, of }.stream(name)
+            };
+            let taken = match only(self.create_streams(vec![wanted], left(deadline)).await?) {
                 Err(error) if error.code() == ErrorCode::ALREADY_EXISTS => error,
                 created => return created,
             };
@@ -87,13 +105,24 @@ impl Client {
     }
 
     /// The streams behind the first, made where they are missing.
-    async fn rest_of(&self, name: &str, of: u32, deadline: Instant) -> Result<Vec<Arc<Stream>>, ClientError> {
+    async fn rest_of(
+        &self,
+        name: &str,
+        first: &Stream,
+        of: u32,
+        deadline: Instant,
+    ) -> Result<Vec<Arc<Stream>>, ClientError> {
         let names: Vec<_> = (1..of).map(|index| part::stream_name(name, index)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let mut found = self.describe_streams(&[], &names, left(deadline)).await?;
         let is_missing = |found: &Result<Arc<Stream>, ClientError>| matches!(found, Err(error) if error.code() == ErrorCode::NOT_FOUND);
         let missing = (1..of).zip(&found).filter(|(_, found)| is_missing(found));
-        let wanted: Vec<_> = missing.map(|(index, _)| Part { index, of }.stream(name)).collect();
+        let wanted = missing.map(|(index, _)| Stream {
+            replica_nums: first.replica_nums,
+            ack_count: first.ack_count,
+            ..Part { index, of }.stream(name)
+        });
+        let wanted: Vec<_> = wanted.collect();
         let mut created = self.create_streams(wanted, left(deadline)).await?.into_iter();
         for slot in found.iter_mut().filter(|found| is_missing(found)) {
             *slot = created

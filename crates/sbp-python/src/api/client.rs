@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{IntoPyObjectExt, PyClass};
-use sbp_client::Position;
+use sbp_client::{KeyedOptions, Position};
 
 use crate::api::cursor::CursorHolder;
 use crate::api::keyed::KeyedStreams;
@@ -168,7 +168,7 @@ blocking_and_asyncio! {
             })
         }
 
-        #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
+        #[pyo3(signature = (key, *, name = None, schema = None, retention = None, retention_bytes = None, replicas = None, acks = None, properties = None, timeout = None))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
         fn update_stream<'py>(
             &self,
@@ -178,10 +178,16 @@ blocking_and_asyncio! {
             schema: Option<&Bound<'py, PyAny>>,
             retention: Option<&Bound<'py, PyAny>>,
             retention_bytes: Option<&Bound<'py, PyAny>>,
+            replicas: Option<i8>,
+            acks: Option<i8>,
             properties: Option<&Bound<'py, PyDict>>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            let wanted = arguments::change(name, schema, retention, retention_bytes, properties)?;
+            let wanted = StreamChange {
+                replicas,
+                acks,
+                ..arguments::change(name, schema, retention, retention_bytes, properties)?
+            };
             api::run(py, &self.0, timeout, |client, timeout| async move {
                 requests::update(&client, &key, wanted, timeout).await
             })
@@ -336,20 +342,28 @@ blocking_and_asyncio! {
             )
         }
 
-        #[pyo3(signature = (name, streams = None, *, timeout = None))]
+        #[pyo3(signature = (name, streams = None, *, replicas = None, acks = None, timeout = None))]
         fn keyed<'py>(
             &self,
             py: Python<'py>,
             name: String,
             streams: Option<u32>,
+            replicas: Option<i8>,
+            acks: Option<i8>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let core = Arc::clone(&self.0);
+            let options = KeyedOptions {
+                streams,
+                replicas: replicas.unwrap_or(0),
+                acks: acks.unwrap_or(0),
+                timeout: None,
+            };
             api::run_into(
                 py,
                 &self.0,
                 timeout,
-                |client, timeout| KeyedStreams::open(client, core, name, streams, timeout),
+                |client, timeout| KeyedStreams::open(client, core, name, KeyedOptions { timeout, ..options }),
                 |py, set| api::Keyed(set).into_py_any(py),
             )
         }

@@ -1,13 +1,12 @@
 //! Streams by key, for blocking code and for asyncio.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pyo3::PyClass;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
-use sbp_client::{Client, Position};
+use sbp_client::{Client, KeyedOptions, Position};
 
 use crate::api::pair::blocking_and_asyncio;
 use crate::append::input::{AppendInput, AppendOptions};
@@ -40,10 +39,9 @@ impl KeyedStreams {
         client: Client,
         core: Arc<ClientCore>,
         name: String,
-        streams: Option<u32>,
-        timeout: Option<Duration>,
+        options: KeyedOptions,
     ) -> Result<Self, Failure> {
-        let keyed = client.keyed(&name, streams, timeout).await?;
+        let keyed = client.keyed(&name, options).await?;
         let streams = keyed.streams().iter().map(|stream| Described::new(Arc::clone(stream)));
         let streams = streams.collect::<Result<_, _>>()?;
         Ok(Self { core, keyed, streams })

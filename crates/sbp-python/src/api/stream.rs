@@ -11,7 +11,7 @@ use crate::append::prepared::BackpressurePolicy;
 use crate::arguments;
 use crate::client_core::ClientCore;
 use crate::read::source::{self, ReadRequest};
-use crate::requests::{self, Described, Key};
+use crate::requests::{self, Described, Key, StreamChange};
 use crate::results::stream_info::StreamInfo;
 
 /// One stream: what `Stream` and `AsyncStream` share.
@@ -126,7 +126,7 @@ blocking_and_asyncio! {
             })
         }
 
-        #[pyo3(signature = (*, name = None, schema = None, retention = None, retention_bytes = None, properties = None, timeout = None))]
+        #[pyo3(signature = (*, name = None, schema = None, retention = None, retention_bytes = None, replicas = None, acks = None, properties = None, timeout = None))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
         fn update<'py>(
             &self,
@@ -135,10 +135,16 @@ blocking_and_asyncio! {
             schema: Option<&Bound<'py, PyAny>>,
             retention: Option<&Bound<'py, PyAny>>,
             retention_bytes: Option<&Bound<'py, PyAny>>,
+            replicas: Option<i8>,
+            acks: Option<i8>,
             properties: Option<&Bound<'py, PyDict>>,
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
-            let wanted = arguments::change(name, schema, retention, retention_bytes, properties)?;
+            let wanted = StreamChange {
+                replicas,
+                acks,
+                ..arguments::change(name, schema, retention, retention_bytes, properties)?
+            };
             let key = self.0.key();
             api::run(py, &self.0.core, timeout, |client, timeout| async move {
                 requests::update(&client, &key, wanted, timeout).await

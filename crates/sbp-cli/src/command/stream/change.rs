@@ -27,8 +27,12 @@ pub(super) fn update(asked: UpdateStream, terminal: &mut Terminal) -> Result<(),
         properties: (asked.no_properties || !properties.is_empty()).then_some(properties),
         ..Description::default()
     };
+    let changes_copies = asked.replicas.is_some() || asked.acks.is_some();
     let updated = session.wait(session.client.update_streams(vec![wanted], None))?;
     each(updated, terminal, |stream, terminal| {
+        if changes_copies {
+            super::caution(&stream, terminal);
+        }
         let kept = super::retention(stream.retention_period_ms, stream.retention_bytes);
         terminal.line(format_args!("{} {}, kept {kept}", stream.stream_id, stream.name))
     })
