@@ -491,6 +491,20 @@ def records_into_a_typed_stream(at: Scene) -> object:
     return at.write(at.values(), body="records").save("flights")
 
 
+@seen(9203, SAVE, "3 servers cannot acknowledge what 2 hold: 'acks' is 1 to 'replicas'")
+def more_acknowledgements_than_copies(at: Scene) -> object:
+    return at.write(at.values(), createStreams=True, replicas=2, acks=3).save("safe")
+
+
+@seen(
+    1502,
+    SAVE,
+    "creating stream safe failed: 3 replicas of which 2 acknowledge need at least 2 range servers; 1 are up...",
+)
+def more_copies_than_servers(at: Scene) -> object:
+    return at.write(at.values(), createStreams=True, replicas=3).save("safe")
+
+
 @seen(9203, SAVE, "option 'txnAppId' does nothing without 'txnVersion': give both, or none")
 def a_transaction_without_its_version(at: Scene) -> object:
     return at.write(at.values(), txnAppId="nightly").save("orders")

@@ -238,6 +238,8 @@ def test_every_option_is_good_for_something(name: str) -> None:
         ({"createStreams": "yes"}, "option 'createStreams' is 'yes'"),
         ({"createStreams": "true", "replicas": "128"}, "must be a whole number from 1 to 127"),
         ({"createStreams": "true", "acks": "0"}, "must be a whole number above 0"),
+        ({"createStreams": "true", "replicas": "2", "acks": "3"}, "3 servers cannot acknowledge what 2 hold"),
+        ({"createStreams": "true", "acks": "2"}, "'acks' is 1 to 'replicas', which is 1 when it is not given"),
         ({"replicas": "3"}, "'replicas' does nothing without 'createStreams'"),
         ({"acks": "2"}, "'acks' does nothing without 'createStreams'"),
         ({"maxOffsetsPerTrigger": "0"}, "must be a whole number above 0"),

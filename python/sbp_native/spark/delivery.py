@@ -192,15 +192,16 @@ class CommitLog:
 
         Raises `SbpSparkError` if other rows were committed under its number, or what was is not known.
         """
+        streams = _by_stream(appended)
         record = {"v": _VERSION, "batch": epoch.number, "rows": content.rows, "digest": f"{content.digest:016x}"}
-        value = json.dumps({**record, "streams": _by_stream(appended)}, separators=(",", ":")).encode()
+        value = json.dumps({**record, "streams": streams}, separators=(",", ":")).encode()
         deadline = time.monotonic() + self._options.timeout
         with explained(f"committing {epoch}, stream {self._name}", self._options.servers):
-            while not self._try(epoch, content, value, deadline):
+            while not self._try(epoch, content, value, streams, deadline):
                 pass
 
-    def _try(self, epoch: Epoch, content: Content, value: bytes, deadline: float) -> bool:
-        last = self._last(create=True)
+    def _try(self, epoch: Epoch, content: Content, value: bytes, streams: Iterable[str], deadline: float) -> bool:
+        last = self._last(make_for=streams)
         mark = self._of(epoch, last)
         if mark is not None:
             mark.check(epoch, content, self._name)
@@ -242,17 +243,31 @@ class CommitLog:
             f"not noted (stream {self._name}), so nothing was written now: {epoch.advice}",
         )
 
-    def _last(self, create: bool = False) -> Mark | None:
+    def _last(self, make_for: Iterable[str] | None = None) -> Mark | None:
+        """The last mark; without a stream there is none, and one is made if the marks are to be of these streams."""
         try:
             batches = self._stream().fetch("latest-1")
         except errors.StreamNotFoundError:
-            if create:
-                options = self._options
-                runtime.client(options).create_stream(
-                    self._name, replicas=options.replicas, acks=options.acks, exist_ok=True
-                )
+            if make_for is not None:
+                self._make(make_for)
             return None
         return self._mark(list(batches[-1])[-1]) if batches else None
+
+    def _make(self, streams: Iterable[str]) -> None:
+        """Makes the stream, with as many copies as the one of the sink's streams that has most."""
+        replicas, acks = self._copies(streams)
+        # Of two that make it with different numbers of copies, the first one's is the one.
+        with suppress(errors.AlreadyExistsError):
+            runtime.client(self._options).create_stream(self._name, replicas=replicas, acks=acks, exist_ok=True)
+
+    def _copies(self, streams: Iterable[str]) -> tuple[int | None, int | None]:
+        options, client = self._options, runtime.client(self._options)
+        target, written = options.target(), set(streams)
+        if target is not None:
+            found = [client.describe_stream(int(target) if target.isdigit() else target)]
+        else:
+            found = [info for info in client.list_streams() if str(info.id) in written] if written else []
+        return max(((info.replicas, info.acks) for info in found), default=(options.replicas, options.acks))
 
     def _mark(self, record: Record) -> Mark:
         """What a record of the stream says. Marks of the first version have no digest, and the rows of each stream."""

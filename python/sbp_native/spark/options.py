@@ -419,6 +419,12 @@ class SbpOptions:
                 raise SbpOptionError(
                     INVALID_VALUE, f"option {one!r} does nothing without {other!r}: give both, or none"
                 )
+        if self.acks is not None and self.acks > (self.replicas or 1):
+            raise SbpOptionError(
+                INVALID_VALUE,
+                f"{self.acks} servers cannot acknowledge what {self.replicas or 1} hold: 'acks' is 1 to 'replicas'"
+                f"{'' if self.replicas else ', which is 1 when it is not given'}",
+            )
         if self.tls and "sbp://" in self.servers:
             raise SbpOptionError(
                 INVALID_VALUE,
