@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spark import faults, forks
+from spark import faults, forks, gates
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +49,11 @@ def copy(
     per_trigger: int = 100_000,
     fail_first_attempts: bool = False,
     linger_at: str | None = None,
+    sink: str = "sbp",
 ) -> int:
     """Copies a stream to another by a query that ends when all is copied; how many batches it made."""
+    for made in (gates.GatedDataSource, gates.FailingDataSource):
+        spark.dataSource.register(made)
     frame = (
         spark.readStream.format("sbp")
         .options(servers=servers, startingOffsets="earliest", maxOffsetsPerTrigger=per_trigger, minPartitions=2)
@@ -63,7 +66,7 @@ def copy(
         linger = partial(faults.linger, place=Path(linger_at), partition=1, servers=servers, target=target)
         frame = frame.mapInArrow(linger, frame.schema)
     query = (
-        frame.writeStream.format("sbp")
+        frame.writeStream.format(sink)
         .options(servers=servers, checkpointLocation=checkpoint, **(options or {}))
         .trigger(availableNow=True)
         .start(target)
