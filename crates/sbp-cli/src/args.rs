@@ -146,6 +146,8 @@ Examples:
                                                        stores the ranges that the placement driver gives it
   sbp serve --data-dir ./pd1 --role placement-driver --metadata etcd://127.0.0.1:2379/orders --listen 127.0.0.1:12381
                                                        one of several placement drivers, which share an etcd
+  sbp serve --data-dir ./data1 --metadata etcd://127.0.0.1:2379/orders --listen 127.0.0.1:12381
+                                                       one of several equal servers that hold each other's copies
   sbp serve --data-dir ./data --tls-cert server.crt --tls-key server.key --tls-client-ca ca.crt
                                                        TLS, for clients with a certificate of that authority
 
@@ -183,7 +185,8 @@ pub(crate) struct Serve {
     )]
     pub(crate) placement_driver: Vec<String>,
     /// Where a placement driver has its metadata that is one of several: the members of an etcd, and a name for the cluster,
-    /// the same for all. One of them leads; another takes over when it is gone. Without it the metadata are in --data-dir.
+    /// the same for all. One of them leads; another takes over when it is gone. With both roles each is a range server of the
+    /// cluster too. Without it the metadata are in --data-dir.
     #[arg(long, value_name = "etcd://HOST:PORT,HOST:PORT/NAME")]
     pub(crate) metadata: Option<MetadataLocation>,
     #[command(flatten)]

@@ -134,7 +134,8 @@ pub struct ServerConfig {
     /// The role or roles of the server.
     pub roles: Roles,
     /// Where the metadata of a placement driver are that shares them with others, one of which leads. `None`: in its
-    /// directory, and there is no other. Only for [`Roles::PlacementDriver`].
+    /// directory, and there is no other. Not for [`Roles::RangeServer`]. A server with [both roles](Roles::Both) and such
+    /// metadata has range server and placement driver as apart as if each had a process of its own.
     pub metadata: Option<MetadataConfig>,
     /// Where log and metadata live; created when it does not exist. `None`: a temporary directory, deleted at shutdown.
     pub data_dir: Option<PathBuf>,

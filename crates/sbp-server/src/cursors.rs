@@ -36,7 +36,7 @@ struct Place {
 /// The cursors of which this server holds the streams. What is no commit is passed over: anybody may append to a stream
 /// of this name.
 pub(crate) fn cursors(node: &Node, ranges: &RangeServer) -> Vec<CursorRow> {
-    let Some(driver) = &node.placement else {
+    let Some(driver) = node.metadata() else {
         return Vec::new();
     };
     let mut streams: Vec<(String, StreamId)> = driver.read(|state| {

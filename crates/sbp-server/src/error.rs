@@ -114,15 +114,13 @@ pub enum StartError {
         /// The role it belongs to.
         found: &'static str,
     },
-    /// Metadata in an etcd are for placement drivers in processes of their own.
+    /// Metadata in an etcd are for servers that are placement drivers.
     #[error(
-        "metadata in etcd ({location}) are for a server that is a placement driver alone, and this one is {role}: give it that role, or leave the metadata in its directory"
+        "metadata in etcd ({location}) are for placement drivers, and this one is a range server alone: give it both roles, or the addresses of its placement drivers without the etcd"
     )]
     SharedMetadata {
         /// Where the metadata were to be.
         location: String,
-        /// The role of the server.
-        role: &'static str,
     },
     /// A range server without an id could not get one from its placement driver.
     #[error("cannot get an id for this range server: {reason}; start the placement driver, or give its address")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_log::Clock;
-use sbp_messages::ErrorCode;
+use sbp_messages::{ClientRole, ErrorCode};
 use sbp_types::StreamId;
 
 use crate::access::{Access, Audit, Moment};
@@ -49,7 +49,8 @@ pub(crate) struct Node {
     pub(crate) campaign: Option<Campaign>,
     /// `None` in a process that is only a placement driver.
     pub(crate) ranges: Option<Arc<RangeServer>>,
-    /// The link to the placement driver, in a process that is only a range server.
+    /// The link to the placement drivers, where the range server is apart from them, or speaks with the one in this process as
+    /// if it were.
     pub(crate) range_role: Option<Arc<RangeRole>>,
     /// The threads that read from the disk for [`Node::ranges`].
     pub(crate) readers: Option<Readers>,
@@ -69,7 +70,7 @@ impl Node {
 
     /// What `take` makes of the name that [`Node::name_of`] copies. It is called under a lock.
     pub(crate) fn with_name<T>(&self, stream: StreamId, take: impl FnOnce(Option<&str>) -> T) -> T {
-        match (&self.placement, &self.ranges) {
+        match (self.metadata(), &self.ranges) {
             (Some(placement), _) => placement.read(|state| take(state.name_of(stream))),
             (None, Some(ranges)) => {
                 let ranges = ranges.hub.ranges.lock();
@@ -77,6 +78,20 @@ impl Node {
             }
             (None, None) => take(None),
         }
+    }
+
+    /// The placement driver in this process, where it knows the streams and ranges of the cluster; else this process knows those
+    /// that are on it, if it is a range server.
+    pub(crate) fn metadata(&self) -> Option<&Arc<PlacementDriver>> {
+        let knows = |driver: &&Arc<PlacementDriver>| self.range_role.is_none() || driver.check_leads().is_ok();
+        self.placement.as_ref().filter(knows)
+    }
+
+    /// What serves a request to the range server that a placement driver could be asked too. Where both roles are in this
+    /// process, the range server does what placement drivers ask, and the placement driver what all others do.
+    pub(crate) fn range_role_for(&self, asker: ClientRole) -> Option<&Arc<RangeRole>> {
+        let role = self.range_role.as_ref();
+        role.filter(|_| self.placement.is_none() || asker == ClientRole::PLACEMENT_DRIVER)
     }
 
     /// The time now, as the file of names tells it.

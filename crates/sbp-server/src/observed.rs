@@ -64,7 +64,7 @@ impl Figures for Observed {
     }
 
     fn stream_ids(&self) -> Vec<StreamId> {
-        match &self.node.placement {
+        match self.node.metadata() {
             Some(driver) => driver.read(|state| state.streams().map(|stream| stream.id).collect()),
             None => {
                 let ranges = self.owner.hub.ranges.lock();
@@ -77,7 +77,7 @@ impl Figures for Observed {
     }
 
     fn stream_rows(&self, ids: &[StreamId]) -> Vec<StreamRow> {
-        let row = |id: &StreamId| match &self.node.placement {
+        let row = |id: &StreamId| match self.node.metadata() {
             Some(driver) => {
                 let stream = driver.read(|state| state.stream(*id).cloned())?;
                 Some(self.row(*id, stream.name.as_deref()))
@@ -211,7 +211,7 @@ impl Observed {
 
     fn gauges(&self) -> Gauges {
         let activity = self.owner.activity();
-        let placement = self.node.placement.as_deref();
+        let placement = self.node.metadata();
         let streams = placement.map(|driver| count(driver.read(PlacementState::stream_count)));
         let KnownSpace { space, age } = self.space.now();
         Gauges {
@@ -219,7 +219,7 @@ impl Observed {
             streams: streams.unwrap_or(activity.streams),
             open_ranges: activity.open_ranges,
             damaged_ranges: activity.damaged_ranges,
-            replicas_missing: placement.map_or(0, replicas_missing),
+            replicas_missing: placement.map_or(0, |driver| replicas_missing(driver)),
             append_pending_bytes: self.owner.log.pending_bytes(),
             reads_pending: self.node.readers.as_ref().map_or(0, |readers| count(readers.waiting())),
             fetches_waiting: self.node.counters.fetches_waiting.value(),
@@ -268,7 +268,7 @@ impl Observed {
                 fetches_per_second: load.fetches,
             }
         };
-        let Some(driver) = &self.node.placement else {
+        let Some(driver) = self.node.metadata() else {
             let this = me.map(|id| Member {
                 id: id.0,
                 address: self.node.identity.advertise.clone(),
@@ -308,7 +308,7 @@ impl Observed {
             let named = name.is_some_and(|name| name.to_lowercase().contains(&wanted));
             wanted.is_empty() || number == Some(id) || named
         };
-        let mut found: Vec<(Option<Arc<str>>, StreamId)> = match &self.node.placement {
+        let mut found: Vec<(Option<Arc<str>>, StreamId)> = match self.node.metadata() {
             Some(driver) => driver.read(|state| {
                 let fitting = state.streams().filter(|stream| fits(stream.id, stream.name.as_deref()));
                 fitting.map(|stream| (stream.name.clone(), stream.id)).collect()
@@ -359,7 +359,7 @@ impl Observed {
             row.ranges = count(keys.len());
         }
         row.bytes = self.stored_bytes(id);
-        if let Some(driver) = &self.node.placement {
+        if let Some(driver) = self.node.metadata() {
             driver.read(|state| {
                 let ranges: Vec<_> = state.ranges_of(id).collect();
                 row.ranges = count(ranges.len());
@@ -377,7 +377,7 @@ impl Observed {
     }
 
     fn detail(&self, id: StreamId) -> Option<StreamDetail> {
-        let (record, stored): (Option<Arc<StreamRecord>>, Vec<Arc<RangeRecord>>) = match &self.node.placement {
+        let (record, stored): (Option<Arc<StreamRecord>>, Vec<Arc<RangeRecord>>) = match self.node.metadata() {
             Some(driver) => driver.read(|state| {
                 let ranges = state.ranges_of(id).take(LISTED_RANGES).cloned().collect();
                 (state.stream(id).cloned(), ranges)
@@ -459,7 +459,7 @@ impl Observed {
                 up: true,
             };
         }
-        let Some(driver) = &self.node.placement else {
+        let Some(driver) = self.node.metadata() else {
             return Replica::default();
         };
         let address = driver.read(|state| state.server(id).map(|server| server.address.clone()));

@@ -171,7 +171,7 @@ impl ServerRuntime {
     pub(crate) fn stats(&self) -> ServerStats {
         let counters: &Counters = &self.node.counters;
         let log = self.owner.log.stats();
-        let streams = match &self.node.placement {
+        let streams = match self.node.metadata() {
             Some(driver) => u64::try_from(driver.read(|state| state.stream_count())).unwrap_or(u64::MAX),
             None => self.owner.activity().streams,
         };

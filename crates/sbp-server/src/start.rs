@@ -1,11 +1,11 @@
 //! Opens the roles that a configuration asks for.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use sbp_log::LogConfig;
-use sbp_messages::{ClientRole, RangeServer as RangeServerName};
+use sbp_messages::{ClientRole, ErrorCode, RangeServer as RangeServerName};
 use sbp_transport::{ClientTls, Descriptors};
 use sbp_types::ServerId;
 use tokio::runtime::{Handle, Runtime};
@@ -15,12 +15,25 @@ use crate::error::StartError;
 use crate::etcd::{Campaign, CampaignParts, Membership};
 use crate::followers::{Dialling, FollowerLinks};
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
-use crate::placement::PlacementDriver;
+use crate::placement::{Election, MetadataJob, Outcome, PlacementDriver, Request};
 use crate::range::RangeServer;
-use crate::roles::{AskPlacementDriver, Drivers, RangeRole, RangeStore, RemoteServers, allocate_id, greeting};
+use crate::refusal::Refusal;
+use crate::roles::{
+    AskPlacementDriver, Drivers, RangeRole, RangeStore, RemoteServers, allocate_id, follow_members, greeting,
+};
 use crate::storage::{self, RangeStorage, Storage, StorageParts};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a placement driver is waited for that is asked for the first id, before it is looked again who leads.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Refusals that stay the same however often it is asked.
+const DENIALS: [ErrorCode; 3] = [
+    ErrorCode::UNAUTHORIZED,
+    ErrorCode::FORBIDDEN,
+    ErrorCode::UNSUPPORTED_OPERATION,
+];
+/// The pause before that.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The opened parts of a server.
 #[derive(Debug)]
@@ -86,16 +99,9 @@ impl StartContext<'_> {
 impl OpenedRoles {
     /// Opens a directory in the configured role.
     pub(crate) fn open(context: &StartContext<'_>, parts: &StorageParts, log: LogConfig) -> Result<Self, StartError> {
-        if let (Some(metadata), role) = (&context.config.metadata, &context.config.roles)
-            && *role != Roles::PlacementDriver
-        {
-            return Err(StartError::SharedMetadata {
-                location: metadata.location.to_string(),
-                role: role.name(),
-            });
-        }
-        match &context.config.roles {
-            Roles::Both => {
+        match (&context.config.roles, &context.config.metadata) {
+            (Roles::Both, Some(metadata)) => Self::open_both_of_several(context, parts, log, metadata),
+            (Roles::Both, None) => {
                 let others = context.remote_servers();
                 let Storage {
                     server_id,
@@ -113,10 +119,8 @@ impl OpenedRoles {
                     owner: ranges,
                 })
             }
-            Roles::PlacementDriver => {
-                if let Some(metadata) = &context.config.metadata {
-                    return Self::open_one_of_several(context, parts, log, metadata);
-                }
+            (Roles::PlacementDriver, Some(metadata)) => Self::open_one_of_several(context, parts, log, metadata),
+            (Roles::PlacementDriver, None) => {
                 let (placement, owner) = storage::open_placement_driver(parts, log, context.remote_servers())?;
                 Ok(Self {
                     server_id: None,
@@ -127,7 +131,12 @@ impl OpenedRoles {
                     owner,
                 })
             }
-            Roles::RangeServer { placement_driver } => Self::open_range_server(context, parts, log, placement_driver),
+            (Roles::RangeServer { .. }, Some(metadata)) => Err(StartError::SharedMetadata {
+                location: metadata.location.to_string(),
+            }),
+            (Roles::RangeServer { placement_driver }, None) => {
+                Self::open_range_server(context, parts, log, placement_driver)
+            }
         }
     }
 
@@ -139,33 +148,48 @@ impl OpenedRoles {
         metadata: &MetadataConfig,
     ) -> Result<Self, StartError> {
         let owner = storage::open_without_metadata(parts, log)?;
-        let client = sbp_etcd::Client::new(sbp_etcd::ClientConfig {
-            members: metadata.location.members.clone(),
-            tls: metadata.tls.clone(),
-            call_timeout: sbp_etcd::ClientConfig::CALL_TIMEOUT,
-            sockets: Arc::clone(context.descriptors),
-        })?;
-        let membership = Arc::new(Membership::new(context.advertise, metadata.location.to_string()));
-        let placement = Arc::new(PlacementDriver::elected(
-            context.remote_servers(),
-            Arc::clone(&parts.clock),
-            Arc::clone(&parts.health),
-            parts.times,
-            Arc::clone(&membership) as _,
-        ));
-        let campaign = Campaign::start(CampaignParts {
-            client: Arc::new(client),
-            cluster: metadata.location.name.clone(),
-            membership,
-            driver: Arc::clone(&placement),
-        });
+        let candidate = Candidate::start(context, parts, metadata)?;
         Ok(Self {
             server_id: None,
-            placement: Some(placement),
-            campaign: Some(campaign.map_err(StartError::io("start a thread that keeps the lease"))?),
+            placement: Some(candidate.driver),
+            campaign: Some(candidate.campaign),
             ranges: None,
             range_role: None,
             owner,
+        })
+    }
+
+    /// Opens a directory as that of a range server beside a placement driver that shares its metadata with others. The two speak
+    /// with each other as if each were in a process of its own.
+    fn open_both_of_several(
+        context: &StartContext<'_>,
+        parts: &StorageParts,
+        log: LogConfig,
+        metadata: &MetadataConfig,
+    ) -> Result<Self, StartError> {
+        let directory = log.directory.clone();
+        let storage = storage::open_range_server(parts, log)?;
+        // Who leads has to answer: so the directory, which takes its time to recover, is open before.
+        let candidate = Candidate::start(context, parts, metadata)?;
+        let server_id = match storage.server_id {
+            Some(id) => id,
+            None => {
+                let id = candidate.first_id(context)?;
+                storage::set_server_id(&storage.ranges, &directory, id)?;
+                id
+            }
+        };
+        let me = vec![context.advertise.to_owned()];
+        let (ranges, role) = range_role(context, parts, (storage, server_id), &me)?;
+        let members = follow_members(Arc::downgrade(&role), candidate.membership.drivers());
+        context.runtime.spawn(members);
+        Ok(Self {
+            server_id: Some(server_id),
+            placement: Some(candidate.driver),
+            campaign: Some(candidate.campaign),
+            ranges: Some(Arc::clone(&ranges)),
+            range_role: Some(role),
+            owner: ranges,
         })
     }
 
@@ -176,14 +200,8 @@ impl OpenedRoles {
         placement_driver: &[String],
     ) -> Result<Self, StartError> {
         let directory = log.directory.clone();
-        let RangeStorage {
-            server_id,
-            ranges,
-            hosted_ranges,
-            store,
-        } = storage::open_range_server(parts, log)?;
-        ranges.set_max_pending(context.config.max_pending_bytes);
-        let server_id = match server_id {
+        let storage = storage::open_range_server(parts, log)?;
+        let server_id = match storage.server_id {
             Some(id) => id,
             None => {
                 let drivers = Drivers::new(placement_driver, |address| context.channel(address, None));
@@ -194,42 +212,11 @@ impl OpenedRoles {
                     .map_err(|error| StartError::PlacementDriver {
                         reason: error.to_string(),
                     })?;
-                storage::set_server_id(&ranges, &directory, id)?;
+                storage::set_server_id(&storage.ranges, &directory, id)?;
                 id
             }
         };
-        let range_store = RangeStore::start(hosted_ranges, store, Arc::clone(&ranges), Arc::clone(&parts.health));
-        let range_store = range_store.map_err(StartError::io("start the metadata thread"))?;
-        let me = RangeServerName {
-            server_id,
-            advertise_addr: context.advertise.to_owned(),
-            ..sbp_messages::RangeServer::default()
-        };
-        let runtime: Handle = context.runtime.handle().clone();
-        let hello = greeting(ClientRole::RANGE_SERVER, None);
-        let followers = FollowerLinks::new(
-            &ranges,
-            server_id,
-            Dialling {
-                hello: Dialling::hello(hello, server_id),
-                runtime: runtime.clone(),
-                descriptors: Arc::clone(context.descriptors),
-                tls: context.peer_tls.clone(),
-                token: context.peer_token(),
-                patience: context.config.replica_silence,
-            },
-        );
-        let role = Arc::new(RangeRole {
-            server_id,
-            _followers: followers,
-            drivers: Drivers::new(placement_driver, |address| context.channel(address, Some(me.clone()))),
-            range_store,
-            ranges: Arc::downgrade(&ranges),
-            runtime,
-            learned_on: AtomicU64::new(0),
-            questions: AtomicU64::new(0),
-        });
-        ranges.set_upstream(Arc::new(AskPlacementDriver(Arc::downgrade(&role))));
+        let (ranges, role) = range_role(context, parts, (storage, server_id), placement_driver)?;
         Ok(Self {
             server_id: Some(server_id),
             placement: None,
@@ -238,5 +225,146 @@ impl OpenedRoles {
             range_role: Some(role),
             owner: ranges,
         })
+    }
+}
+
+/// Makes a range server of an opened directory that asks these placement drivers.
+fn range_role(
+    context: &StartContext<'_>,
+    parts: &StorageParts,
+    (storage, server_id): (RangeStorage, ServerId),
+    placement_drivers: &[String],
+) -> Result<(Arc<RangeServer>, Arc<RangeRole>), StartError> {
+    let RangeStorage {
+        ranges,
+        hosted_ranges,
+        store,
+        ..
+    } = storage;
+    ranges.set_max_pending(context.config.max_pending_bytes);
+    let range_store = RangeStore::start(hosted_ranges, store, Arc::clone(&ranges), Arc::clone(&parts.health));
+    let range_store = range_store.map_err(StartError::io("start the metadata thread"))?;
+    let me = RangeServerName {
+        server_id,
+        advertise_addr: context.advertise.to_owned(),
+        ..sbp_messages::RangeServer::default()
+    };
+    let runtime: Handle = context.runtime.handle().clone();
+    let hello = greeting(ClientRole::RANGE_SERVER, None);
+    let followers = FollowerLinks::new(
+        &ranges,
+        server_id,
+        Dialling {
+            hello: Dialling::hello(hello, server_id),
+            runtime: runtime.clone(),
+            descriptors: Arc::clone(context.descriptors),
+            tls: context.peer_tls.clone(),
+            token: context.peer_token(),
+            patience: context.config.replica_silence,
+        },
+    );
+    let role = Arc::new(RangeRole {
+        server_id,
+        _followers: followers,
+        drivers: Drivers::new(placement_drivers, |address| context.channel(address, Some(me.clone()))),
+        range_store,
+        ranges: Arc::downgrade(&ranges),
+        runtime,
+        learned_on: AtomicU64::new(0),
+        questions: AtomicU64::new(0),
+    });
+    ranges.set_upstream(Arc::new(AskPlacementDriver(Arc::downgrade(&role))));
+    Ok((ranges, role))
+}
+
+/// A placement driver that shares its metadata with others, and what has it lead or not.
+struct Candidate {
+    driver: Arc<PlacementDriver>,
+    campaign: Campaign,
+    membership: Arc<Membership>,
+}
+
+impl Candidate {
+    /// Begins to look who leads.
+    fn start(context: &StartContext<'_>, parts: &StorageParts, metadata: &MetadataConfig) -> Result<Self, StartError> {
+        let client = sbp_etcd::Client::new(sbp_etcd::ClientConfig {
+            members: metadata.location.members.clone(),
+            tls: metadata.tls.clone(),
+            call_timeout: sbp_etcd::ClientConfig::CALL_TIMEOUT,
+            sockets: Arc::clone(context.descriptors),
+        })?;
+        let membership = Arc::new(Membership::new(context.advertise, metadata.location.to_string()));
+        let driver = Arc::new(PlacementDriver::elected(
+            context.remote_servers(),
+            Arc::clone(&parts.clock),
+            Arc::clone(&parts.health),
+            parts.times,
+            Arc::clone(&membership) as _,
+        ));
+        let campaign = Campaign::start(CampaignParts {
+            client: Arc::new(client),
+            cluster: metadata.location.name.clone(),
+            membership: Arc::clone(&membership),
+            driver: Arc::clone(&driver),
+        });
+        Ok(Self {
+            driver,
+            campaign: campaign.map_err(StartError::io("start a thread that keeps the lease"))?,
+            membership,
+        })
+    }
+
+    /// An id for the range server of this process, before anybody can dial it: given out by this placement driver if it leads,
+    /// else by the one that does. That one has its own id soon, and then listens.
+    fn first_id(&self, context: &StartContext<'_>) -> Result<ServerId, StartError> {
+        let deadline = Instant::now() + context.config.default_timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let given = match self.driver.check_leads() {
+                Ok(()) => self.give_id(deadline),
+                Err(refusal) => match self.leader_elsewhere() {
+                    Some(leader) => {
+                        let drivers = Drivers::new(&[leader], |address| context.channel(address, None));
+                        let asked = allocate_id(&drivers, context.advertise, left.min(ASK_AGAIN));
+                        context.runtime.block_on(asked).map_err(|error| error.to_refusal())
+                    }
+                    None => Err(refusal),
+                },
+            };
+            match given {
+                Ok(id) => return Ok(id),
+                Err(refusal) if DENIALS.contains(&refusal.code) || left.is_zero() => {
+                    return Err(StartError::PlacementDriver {
+                        reason: refusal.message,
+                    });
+                }
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    fn leader_elsewhere(&self) -> Option<String> {
+        let cluster = self.membership.cluster();
+        let leader = cluster.leader()?.advertise_addr.clone();
+        (leader != self.membership.address()).then_some(leader)
+    }
+
+    /// Gives out an id here.
+    fn give_id(&self, deadline: Instant) -> Result<ServerId, Refusal> {
+        let (reply, answer) = mpsc::channel();
+        self.driver.submit(MetadataJob {
+            done: Box::new(move |outcomes| {
+                // Whoever starts the server may not wait any more.
+                let _ = reply.send(outcomes);
+            }),
+            deadline,
+            request: Request::AllocateServerId,
+        })?;
+        let outcomes = answer.recv().unwrap_or_else(|_| Err(Refusal::not_leader_any_more()))?;
+        match outcomes.into_iter().next() {
+            Some(Ok(Outcome::Server(id))) => Ok(id),
+            Some(Err(refusal)) => Err(refusal),
+            _ => Err(Refusal::unanswered()),
+        }
     }
 }

@@ -7,10 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use sbp_client::{Ack, Client, ClientError, ReaderOptions, Span};
-use sbp_e2e::clients::records_of;
-use sbp_e2e::ledger::{Ledger, Written};
-use sbp_e2e::load::{Progress, client, read, write};
+use sbp_client::{Ack, Client, ClientError};
+use sbp_e2e::ledger::Ledger;
+use sbp_e2e::load::{Progress, client, read, read_all, write};
 use sbp_e2e::process::{Lasting, Setup};
 use sbp_locks::Mutex;
 use sbp_messages::{Range, RangeId, ReplicaServer, ReplicaState, SealKind, Stream};
@@ -276,7 +275,8 @@ impl Scene {
                 }
             }
         }
-        let later = self.read_again().await;
+        let spans: Vec<_> = self.streams.iter().copied().zip(self.trimmed.iter().copied()).collect();
+        let later = read_all(&client(&self.driver.proxy.address()), &spans).await;
         let deadline = Instant::now() + LIMIT;
         for stream in &self.streams {
             while self.ledger.lock().end(*stream) < later.end(*stream) {
@@ -291,26 +291,6 @@ impl Scene {
             wrong.extend(ledger.judge_later(&later, *stream, *start));
         }
         (self.progress.acknowledged(), wrong)
-    }
-
-    /// All that is in the streams, by a client that knows nothing yet.
-    async fn read_again(&self) -> Ledger {
-        let client = client(&self.driver.proxy.address());
-        let mut ledger = Ledger::default();
-        for (stream, start) in self.streams.iter().zip(&self.trimmed) {
-            let span = Span {
-                stream: *stream,
-                start: Offset(*start),
-                end: Offset::LATEST,
-            };
-            let mut reader = client.reader(vec![span], ReaderOptions::default());
-            while let Some(fetched) = reader.next().await {
-                for (offset, value) in records_of(&fetched.unwrap()) {
-                    ledger.add(*stream, offset.0, Written::parse(&value).unwrap());
-                }
-            }
-        }
-        ledger
     }
 }
 

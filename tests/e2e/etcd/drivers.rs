@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use rustix::process::Signal;
-use sbp_client::{AppendOptions, Client, ClientError};
+use sbp_client::Client;
 use sbp_e2e::clients::{client, client_with, contents};
 use sbp_e2e::etcd::Etcd;
 use sbp_e2e::peer::Peer;
 use sbp_e2e::process::{Serving, Setup};
 use sbp_e2e::wait::{LIMIT, bounded_by, until};
 use sbp_messages::{
-    ClientRole, CreateStreamsRequest, DeleteStreamsRequest, DeleteStreamsResponse,
-    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, ErrorCode, HeartbeatRequest,
-    HeartbeatResponse, PlacementDriverCluster, SealKind, Stream, SystemErrorResponse,
+    ClientRole, CreateStreamsRequest, DeleteStreamsRequest, DeleteStreamsResponse, ErrorCode, HeartbeatRequest,
+    HeartbeatResponse, SealKind, SystemErrorResponse,
 };
 use sbp_server::Roles;
-use sbp_types::{Offset, StreamId};
+use sbp_types::Offset;
+
+use super::questions::{append, create, described, leader, names, stream};
 
 /// How soon a stream can be made again after the leader has ended or stopped answering.
 const TAKEN_OVER: Duration = Duration::from_secs(5);
@@ -89,65 +89,13 @@ impl Cluster {
 
     /// Which driver leads, as it says itself.
     fn leader(&self, among: &[String]) -> usize {
-        until("a leader", || {
-            let leads = |address: &&String| {
-                let cluster = described(address);
-                let is_leader = cluster
-                    .leader()
-                    .is_some_and(|leader| leader.advertise_addr == **address);
-                is_leader && cluster.range_servers.is_some()
-            };
-            let address = among.iter().find(leads)?;
-            self.addresses.iter().position(|known| known == address)
-        })
+        let leader = leader(among);
+        self.addresses.iter().position(|known| *known == leader).unwrap()
     }
 
     fn client(&self) -> Client {
         client(&self.addresses.join(","))
     }
-}
-
-fn described(address: &str) -> PlacementDriverCluster {
-    let mut peer = Peer::dial(address);
-    let request = DescribePlacementDriverClusterRequest::default();
-    let (response, _): (DescribePlacementDriverClusterResponse, _) = peer.call(&request, b"");
-    response.cluster.unwrap()
-}
-
-fn stream(name: &str, replicas: i8, acks: i8) -> Stream {
-    Stream {
-        name: name.to_owned(),
-        replica_nums: replicas,
-        ack_count: acks,
-        ..Stream::default()
-    }
-}
-
-/// Makes a stream, as soon as there are servers for it.
-async fn create(client: &Client, name: &str, replicas: i8, acks: i8) -> StreamId {
-    let began = Instant::now();
-    loop {
-        let made = client.create_streams(vec![stream(name, replicas, acks)], None).await;
-        match made.map(|mut made| made.remove(0)) {
-            Ok(Ok(made)) => return made.stream_id,
-            Ok(Err(error)) | Err(error) => {
-                assert!(began.elapsed() < LIMIT && error.is_retriable(), "{error}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        }
-    }
-}
-
-async fn append(client: &Client, stream: StreamId, body: String) -> Result<(), ClientError> {
-    let options = AppendOptions::default();
-    client.append(stream, Bytes::from(body), &options).await.map(drop)
-}
-
-async fn names(client: &Client) -> Vec<String> {
-    let streams = client.list_streams(None).await.unwrap();
-    let mut names: Vec<_> = streams.iter().map(|stream| stream.name.clone()).collect();
-    names.sort();
-    names
 }
 
 fn started(name: &str, servers: usize) -> (Etcd, Cluster) {

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
 mod calls;
+mod combined;
 mod drivers;
 mod members;
+mod questions;
 
 use std::time::{Duration, Instant};
 

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sbp_client::{Ack, Client, ClientError, Position, Tail, TailOptions, WriterOptions};
+use sbp_client::{Ack, Client, ClientError, Position, ReaderOptions, Span, Tail, TailOptions, WriterOptions};
 use sbp_locks::Mutex;
 use sbp_record::RecordsBuilder;
-use sbp_types::StreamId;
+use sbp_types::{Offset, StreamId};
 
 use crate::clients::{client_with, records_of};
 use crate::ledger::{Ledger, RECORDS, Written};
@@ -99,4 +99,23 @@ pub async fn read(client: Client, streams: Vec<StreamId>, ledger: Arc<Mutex<Ledg
             ledger.add(fetched.stream, offset.0, Written::parse(&value).unwrap());
         }
     }
+}
+
+/// All that is in these streams from these offsets on.
+pub async fn read_all(client: &Client, streams: &[(StreamId, i64)]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (stream, start) in streams {
+        let span = Span {
+            stream: *stream,
+            start: Offset(*start),
+            end: Offset::LATEST,
+        };
+        let mut reader = client.reader(vec![span], ReaderOptions::default());
+        while let Some(fetched) = reader.next().await {
+            for (offset, value) in records_of(&fetched.unwrap()) {
+                ledger.add(*stream, offset.0, Written::parse(&value).unwrap());
+            }
+        }
+    }
+    ledger
 }

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use sbp_server::{ClusterTimes, ForgetWriters, MetadataConfig, Roles, Server, ServerConfig};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::wait::LIMIT;
 
@@ -239,8 +243,12 @@ fn begin_log(dir: &Path) {
         .append(true)
         .open(Path::new(&logs).join(name));
     let file = std::sync::Mutex::new(file.unwrap());
-    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(file);
-    log.with_max_level(tracing::Level::DEBUG).init();
+    // What the connections to an etcd are made of says nothing of the server.
+    let ours = Targets::new()
+        .with_default(tracing::Level::DEBUG)
+        .with_target("h2", tracing::Level::INFO);
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(file);
+    tracing_subscriber::registry().with(lines.with_filter(ours)).init();
 }
 
 /// The process that [`Setup::start`] starts: serves until it is killed, or the process that started it has ended.

@@ -74,8 +74,10 @@ fn reload(server: &ObservedServer) {
 
 /// What is asked for, as the server's own settings and those of its HTTP.
 fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError> {
-    // One with both roles mostly has no other servers to talk to: without an authority for them none is looked for.
-    let names_authority = |files: &ClientTlsFiles| serve.role != Role::Both || files.ca.is_some();
+    // One with both roles and its own metadata mostly has no other servers to talk to: without an authority for them none is
+    // looked for.
+    let is_alone = serve.role == Role::Both && serve.metadata.is_none();
+    let names_authority = |files: &ClientTlsFiles| !is_alone || files.ca.is_some();
     let peer_tls = serve.tls.peer_files().filter(names_authority);
     let insecure_listen = serve.insecure_listen;
     let http = serve.http.map(|listen| HttpConfig {
@@ -92,9 +94,10 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         issuer: serve.jwt_issuer.unwrap_or_default(),
         audience: serve.jwt_audience.unwrap_or_default(),
     });
-    if serve.metadata.is_some() && serve.role != Role::PlacementDriver {
+    if serve.metadata.is_some() && serve.role == Role::RangeServer {
         return Err(CliError::Usage(
-            "--metadata is for --role placement-driver: with the other roles the metadata are in --data-dir".to_owned(),
+            "--metadata is for placement drivers: a range server alone is given their addresses (--placement-driver)"
+                .to_owned(),
         ));
     }
     let metadata_tls = serve.metadata_tls.files();

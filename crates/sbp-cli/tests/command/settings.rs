@@ -148,7 +148,7 @@ fn a_server_runs_with_a_file_alone() {
 }
 
 #[test]
-fn where_metadata_are_is_read_and_goes_with_one_role() {
+fn where_metadata_are_is_read_and_does_not_go_with_a_range_server_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = "data-dir = \"d\"\nrole = \"placement-driver\"\nmetadata = \"etcd://e1:2379,e2/orders\"\n";
     let told = text(&printed(dir.path(), file, &[], &[]));
@@ -174,8 +174,9 @@ fn where_metadata_are_is_read_and_goes_with_one_role() {
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     };
-    let said = serve(&["--metadata", "etcd://e1:2379/orders"]);
-    assert!(said.contains("--metadata is for --role placement-driver"), "{said}");
+    let range_server = ["--role", "range-server", "--placement-driver", "e1:12378"];
+    let said = serve(&[&range_server[..], &["--metadata", "etcd://e1:2379/orders"]].concat());
+    assert!(said.contains("--metadata is for placement drivers"), "{said}");
     let said = serve(&["--role", "placement-driver", "--metadata", "e1:2379"]);
     assert!(said.contains("write etcd://HOST:PORT,HOST:PORT/NAME"), "{said}");
     let said = serve(&["--role", "placement-driver", "--metadata-tls-ca", "ca.crt"]);

@@ -178,8 +178,8 @@ pub(crate) async fn pause(
     match decide(&failure.cause, asked, attempt, policy) {
         Decision::Final { may_have_been_done } => {
             if to == Where::Placement && matches!(failure.cause, Cause::Deadline { .. }) {
-                // A leader that is silent is not asked again: another one may lead by now.
-                pool.forget_leader();
+                // Who is silent is not asked again where others can be: another one may lead by now.
+                pool.look_elsewhere();
             }
             Err(ClientError::from_failure(failure, repeat, may_have_been_done, attempt))
         }

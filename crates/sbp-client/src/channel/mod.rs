@@ -290,14 +290,15 @@ impl Channel {
         self.connections.lock().ready()?.learned.clone()
     }
 
-    /// Whether the present connection leads to a server, known by the number it told or by where it was dialled.
+    /// Whether the present connection leads to a server, known by the number it told or by where it was dialled. Where there is
+    /// none, the next one does if it is the only server named.
     pub(crate) fn leads_to(&self, server: ServerId, address: &str) -> bool {
         match self.connections.lock().ready() {
             Some(ready) => match ready.learned.as_ref().and_then(|features| features.server_id) {
                 Some(told) => told == server.0,
                 None => *ready.address == *address,
             },
-            None => self.servers.iter().any(|named| named.as_str() == address),
+            None => matches!(&*self.servers, [named] if named.as_str() == address),
         }
     }
 

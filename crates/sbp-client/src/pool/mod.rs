@@ -121,6 +121,12 @@ impl ConnectionPool {
         self.routed.load(Ordering::Acquire)
     }
 
+    /// Whether another server may take the appends of a stream than the one that is asked: where several are named, the one that
+    /// takes them may be one of several that hold the stream.
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        self.is_routed() || self.home.servers_named() > 1
+    }
+
     pub(crate) fn set_routed(&self) {
         self.routed.store(true, Ordering::Release);
     }

@@ -66,12 +66,11 @@ impl Client {
     ) -> Result<Each<Positions>, ClientError> {
         let deadline = self.deadline(timeout);
         let whole = Missing::FailsAll;
-        let earliest = self.resolve(bounds(streams, Offset::EARLIEST), deadline, whole).await?;
-        // Where ranges are apart, the server of the last one alone knows where the stream ends.
-        let latest = match self.pool().is_routed() {
-            true => self.resolve(bounds(streams, Offset::LATEST), deadline, whole).await?,
-            false => earliest.clone(),
-        };
+        // The server of the last range alone knows where a stream ends: others may have copies of it that are not told yet.
+        let mut both = bounds(streams, Offset::EARLIEST);
+        both.extend(bounds(streams, Offset::LATEST));
+        let mut earliest = self.resolve(both, deadline, whole).await?;
+        let latest = earliest.split_off(streams.len());
         Ok(ends_of(streams, earliest, latest))
     }
 

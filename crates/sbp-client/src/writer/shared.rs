@@ -482,7 +482,7 @@ impl AttemptSink for Shared {
                 let failure = end.outcome.as_ref().err();
                 failure.is_some_and(|failure| matches!(failure.cause, Cause::Deadline { .. }))
             };
-            if self.client.pool().is_routed() && ends.iter().any(|(_, end)| is_silent(end)) {
+            if self.client.pool().may_be_elsewhere() && ends.iter().any(|(_, end)| is_silent(end)) {
                 state.machine.look_elsewhere();
             }
             for (token, end) in ends.drain(..) {

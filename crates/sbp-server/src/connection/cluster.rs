@@ -31,7 +31,7 @@ pub(super) fn handle_presence(
         // It only says who it is, to send entries of ranges that this server holds too.
         (Some(_), Some(server)) if server.advertise_addr.is_empty() && sends_entries(request) => Ok(None),
         (Some(placement), Some(server)) if request.client_role == ClientRole::RANGE_SERVER => {
-            check_advertised(node, &server.advertise_addr)?;
+            check_advertised(node, server)?;
             let replicates = features::find(&request.features, features::REPLICATION).is_some();
             Ok(note_presence(node, placement, connection, server, replicates))
         }
@@ -44,17 +44,23 @@ fn sends_entries(request: &HeartbeatRequest) -> bool {
 }
 
 /// Checks the address of a range server, which this server and its clients will dial.
-fn check_advertised(node: &Node, address: &str) -> Result<(), Refusal> {
+fn check_advertised(node: &Node, server: &RangeServer) -> Result<(), Refusal> {
+    let address = &*server.advertise_addr;
     let refuse = |why: &str| Refusal::invalid(format!("{address:?} cannot be a range server's address: {why}"));
     // No address means that it has not changed.
     if address.is_empty() {
         return Ok(());
     }
     check_address(address).map_err(|fault| refuse(&fault.to_string()))?;
-    if address == node.identity.advertise {
+    if address == node.identity.advertise && !is_own(node, server.server_id) {
         return Err(refuse("it is this server's own"));
     }
     Ok(())
+}
+
+/// Whether it is the range server of this process, which registers as others do.
+fn is_own(node: &Node, server: ServerId) -> bool {
+    node.range_role.is_some() && node.identity.server_id == Some(server)
 }
 
 fn note_presence(
@@ -69,7 +75,7 @@ fn note_presence(
         placement.heard(id, connection, replicates);
         return Some(id);
     }
-    if !was_given(placement, id) || node.identity.server_id == Some(id) {
+    if !was_given(placement, id) || node.identity.server_id == Some(id) && !is_own(node, id) {
         tracing::warn!(server = %id, connection, "a range server claims an id that it cannot have");
         return None;
     }

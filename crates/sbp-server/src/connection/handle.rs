@@ -117,7 +117,7 @@ impl Turn<'_> {
         let allowed = self
             .gate
             .check_id(opcode, stream, |stream, allowed| self.node.with_name(stream, allowed));
-        match &self.node.range_role {
+        match self.node.range_role.as_ref().filter(|_| self.node.metadata().is_none()) {
             // Also of a stream that is here: it may have another name by now. So who may not know of it learns nothing.
             Some(role) if allowed.is_err() && !role.knows_names() => Err(Refusal::names_unknown(stream)),
             Some(_) if allowed.is_err() && self.node.ranges()?.ask_for_name(stream) => {

@@ -140,8 +140,8 @@ impl Connection {
         let call = frame.call_id;
         let (work, mut turn) = self.turn(session, now);
         let (node, turn) = (turn.node, &mut turn);
-        if let Some(role) = &node.range_role
-            && range_server::answers(frame.opcode)
+        if range_server::answers(frame.opcode)
+            && let Some(role) = node.range_role_for(turn.asker)
         {
             return range_server::handle_request(role, turn, &frame);
         }
@@ -211,7 +211,8 @@ impl Connection {
             let server = request.range_server.as_ref().map(|server| server.server_id);
             self.peer_server = server.filter(|_| request.client_role == ClientRole::RANGE_SERVER);
         }
-        if let (Some(server), Some(ranges)) = (self.peer_server, &node.ranges) {
+        // What a range server tells the placement driver of this process says nothing of its link to the range server.
+        if let (Some(server), Some(ranges), None) = (self.peer_server, &node.ranges, self.present) {
             ranges.hear(server, ranges.running_for());
         }
         let greeting = self

@@ -147,6 +147,7 @@ struct Task {
 impl Task {
     async fn run(mut self, mut stopped: watch::Receiver<bool>) {
         while !*stopped.borrow() {
+            self.parts.driver.go_on();
             self.ask();
             self.take_or_leave_office();
             let wake = self.wake_at();

@@ -6,7 +6,7 @@ use sbp_locks::{Mutex, MutexGuard};
 use sbp_messages::{Encoder, ErrorCode, PlacementDriverCluster, PlacementDriverNode};
 use sbp_replication::Term;
 use sbp_replication::leadership::{Leader, Leadership, Standing};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::placement::Election;
 use crate::refusal::Refusal;
@@ -23,18 +23,12 @@ pub(crate) struct Membership {
     store: String,
     began: Instant,
     leadership: Mutex<Leadership>,
-    known: Mutex<Known>,
+    /// The placement drivers that lived when it was looked last.
+    drivers: watch::Sender<Vec<String>>,
+    /// Why the store did not answer last, if it did not.
+    trouble: Mutex<Option<String>>,
     /// Woken when there is something to ask of the store before its time.
     changed: Notify,
-}
-
-/// What was found out besides.
-#[derive(Debug, Default)]
-struct Known {
-    /// The placement drivers that lived when it was looked last.
-    drivers: Vec<String>,
-    /// Why the store did not answer last, if it did not.
-    trouble: Option<String>,
 }
 
 impl Membership {
@@ -44,12 +38,13 @@ impl Membership {
             store,
             began: Instant::now(),
             leadership: Mutex::new(Leadership::new(address, Duration::ZERO)),
-            known: Mutex::default(),
+            drivers: watch::Sender::default(),
+            trouble: Mutex::default(),
             changed: Notify::new(),
         }
     }
 
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
@@ -87,14 +82,23 @@ impl Membership {
     }
 
     pub(super) fn note_drivers(&self, drivers: Vec<String>) {
-        self.known.lock().drivers = drivers;
+        self.drivers.send_if_modified(|known| {
+            let is_new = *known != drivers;
+            *known = drivers;
+            is_new
+        });
+    }
+
+    /// The placement drivers that live, whenever others do.
+    pub(crate) fn drivers(&self) -> watch::Receiver<Vec<String>> {
+        self.drivers.subscribe()
     }
 
     /// Notes why the store did not answer, or that it does. Returns whether that has changed.
     pub(super) fn note_trouble(&self, trouble: Option<String>) -> bool {
-        let mut known = self.known.lock();
-        let is_new = known.trouble.is_some() != trouble.is_some();
-        known.trouble = trouble;
+        let mut known = self.trouble.lock();
+        let is_new = known.is_some() != trouble.is_some();
+        *known = trouble;
         is_new
     }
 
@@ -120,7 +124,7 @@ impl Membership {
     }
 
     fn unreachable(&self) -> Refusal {
-        let why = self.known.lock().trouble.clone();
+        let why = self.trouble.lock().clone();
         let why = why.unwrap_or_else(|| "it has not answered yet".to_owned());
         let message = format!(
             "metadata store unreachable: {} ({why}); appends and fetches of what is placed go on; try again",
@@ -150,7 +154,7 @@ impl Election for Membership {
             Standing::Follows(leader) => (Some(leader.address), leader.term),
             Standing::Vacant | Standing::Unreachable => (None, Term::default()),
         };
-        let mut addresses = self.known.lock().drivers.clone();
+        let mut addresses = self.drivers.borrow().clone();
         addresses.extend(leader.clone());
         addresses.push(self.address.clone());
         addresses.sort_unstable();

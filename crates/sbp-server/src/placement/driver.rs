@@ -201,6 +201,12 @@ impl PlacementDriver {
         }
     }
 
+    /// The regular look at the clock while another placement driver leads: so time in which this process was stopped is not taken
+    /// for the silence of range servers, and all other time is.
+    pub(crate) fn go_on(&self) {
+        self.registry.lock().go_on(Instant::now());
+    }
+
     /// Notes a HEARTBEAT of a range server.
     pub(crate) fn heard(&self, server: ServerId, connection: i64, replicates: bool) {
         let is_new = self

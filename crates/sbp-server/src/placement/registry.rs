@@ -164,6 +164,12 @@ impl Registry {
         presence.is_some_and(|presence| presence.connections.is_empty() && presence.is_up(self.silence, now))
     }
 
+    /// The servers of which that is so.
+    pub(crate) fn all_in_doubt(&self, now: Instant) -> Vec<ServerId> {
+        let ids = self.servers.keys().copied();
+        ids.filter(|id| self.is_in_doubt(*id, now)).collect()
+    }
+
     /// The load that the server last reported.
     pub(crate) fn load(&self, server: ServerId) -> ServerLoad {
         self.servers
@@ -309,6 +315,7 @@ mod tests {
         assert!(registry.closed(A, 2));
         assert_eq!(ids(&registry, start), [7], "it may be about to connect again");
         assert!(registry.is_in_doubt(A, start));
+        assert_eq!(registry.all_in_doubt(start), [A]);
         assert!(registry.refused(A, start));
         assert_eq!(ids(&registry, start), [0; 0]);
         assert!(!registry.refused(A, start), "that is known");

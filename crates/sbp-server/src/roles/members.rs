@@ -64,6 +64,20 @@ pub(super) async fn tell_members(
     }
 }
 
+/// Keeps a channel to each placement driver that lives, as the one in the same process knows them. Ends with either.
+pub(crate) async fn follow_members(role: Weak<RangeRole>, mut drivers: watch::Receiver<Vec<String>>) {
+    loop {
+        {
+            let Some(role) = role.upgrade() else { return };
+            let living = drivers.borrow_and_update();
+            role.drivers.know(&dialled(living.iter().map(String::as_str)));
+        }
+        if drivers.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 async fn ask(
     drivers: &Drivers,
     report: &ReportMetricsRequest,
@@ -84,7 +98,10 @@ fn members(members: &[PlacementDriverNode]) -> Vec<&str> {
     if members.len() < 2 {
         return Vec::new();
     }
-    let addresses = members.iter().map(|member| member.advertise_addr.as_str());
+    dialled(members.iter().map(|member| member.advertise_addr.as_str()))
+}
+
+fn dialled<'a>(addresses: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     addresses
         .filter(|address| check_address(address).is_ok())
         .take(MOST)

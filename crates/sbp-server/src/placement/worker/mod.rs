@@ -206,7 +206,12 @@ impl Worker {
             times,
             always_up: _,
         } = parts;
-        let reported_by = Instant::now() + REPORTING;
+        let now = Instant::now();
+        let reported_by = now + REPORTING;
+        // Their connections may have gone while another placement driver led.
+        let in_doubt = registry.lock().all_in_doubt(now);
+        let mut timers: Vec<_> = in_doubt.into_iter().map(|id| (now, Timer::Knock(id))).collect();
+        timers.push((reported_by, Timer::Reported));
         Self {
             events,
             published,
@@ -220,9 +225,9 @@ impl Worker {
             operations: Operations::default(),
             waiting: HashMap::new(),
             owed: BTreeMap::new(),
-            last_sweep: Instant::now(),
-            timers: vec![(reported_by, Timer::Reported)],
-            next_look: Some(Instant::now()),
+            last_sweep: now,
+            timers,
+            next_look: Some(now),
             upkeep: Upkeep::new(times.renew_after),
             copies: Copies::new(times.replace_after),
             early: Vec::new(),
