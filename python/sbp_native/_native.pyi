@@ -75,6 +75,7 @@ __all__ = [
     "Proxy",
     "ProxyRule",
     "RangeInfo",
+    "RangeServerInfo",
     "Record",
     "Relative",
     "Server",
@@ -300,6 +301,61 @@ class ClusterInfo:
     @property
     def leader(self) -> ClusterMember | None:
         """The one that decides, if the server that was asked knows it."""
+    @property
+    def range_servers(self) -> list[RangeServerInfo] | None:
+        """The range servers as the one that decides sees them; None: nobody leads at the moment."""
+    @property
+    def copies_under_way(self) -> int:
+        """How many copies of sealed ranges are being made."""
+    @property
+    def ranges_waiting_for_a_copy(self) -> int:
+        """How many sealed ranges wait for one."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class RangeServerInfo:
+    """A range server as the placement driver sees it."""
+
+    @property
+    def server_id(self) -> int | None:
+        """Its number."""
+    @property
+    def address(self) -> str:
+        """Where it is dialled, as ``host:port``."""
+    @property
+    def is_up(self) -> bool:
+        """Whether it reports."""
+    @property
+    def silent_for(self) -> float | None:
+        """For how many seconds nothing was heard of it; None: it was never heard."""
+    @property
+    def is_draining(self) -> bool:
+        """Whether it is to be emptied: ``sbp cluster drain``."""
+    @property
+    def is_drained(self) -> bool:
+        """Whether it is to be emptied and holds nothing that counts any more: it may be removed."""
+    @property
+    def open_ranges(self) -> int:
+        """The open ranges whose appends it takes."""
+    @property
+    def followed_ranges(self) -> int:
+        """The open ranges in which it follows another server."""
+    @property
+    def sealed_ranges(self) -> int:
+        """The sealed ranges of which its copy counts, whole or not."""
+    @property
+    def incomplete_ranges(self) -> int:
+        """Those of them of which it may lack some."""
+    @property
+    def missing_replicas(self) -> int:
+        """The open ranges whose appends it takes that are on fewer servers than their stream is to have replicas."""
+    @property
+    def free_bytes(self) -> int | None:
+        """The room on its disk; None: it has not reported."""
+    @property
+    def stuck(self) -> list[tuple[int, int, str]]:
+        """Of a server that is to be emptied: the first ranges that cannot leave it, as stream, index and reason."""
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
 

@@ -259,6 +259,19 @@ def test_the_cluster_says_who_decides(server: sbp.Server, client: sbp.Client) ->
     assert cluster.leader is not None
     assert cluster.leader.is_leader
     assert server.address in repr(cluster)
+    servers = cluster.range_servers
+    assert servers is not None
+    assert [server.address for server in servers] == [server.address]
+    only = servers[0]
+    assert only.is_up
+    assert (only.is_draining, only.is_drained, only.stuck) == (False, False, [])
+    assert (only.server_id, only.silent_for, only.followed_ranges, only.incomplete_ranges) == (1, 0.0, 0, 0)
+    before = only.open_ranges
+    client.create_stream("counted")
+    again = (client.cluster().range_servers or [])[0]
+    assert (again.open_ranges, again.sealed_ranges, again.missing_replicas) == (before + 1, only.sealed_ranges, 0)
+    assert ": up>" in repr(again)
+    assert (cluster.copies_under_way, cluster.ranges_waiting_for_a_copy) == (0, 0)
 
 
 @pytest.mark.asyncio

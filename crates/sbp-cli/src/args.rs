@@ -22,7 +22,7 @@ pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use directory::{Backup, Restore, Verify};
 pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
-pub(crate) use server::{ClusterAction, Server, ServerAction, Watched};
+pub(crate) use server::{Balance, ClusterAction, Drain, ForceSeal, Server, ServerAction, Watched};
 pub(crate) use stream::{Cluster, CreateStreams, Range, RangeAction, Stream, StreamAction, UpdateStream};
 pub(crate) use tls::{ClientTls, MetadataTls, ServerTls, Tls, TlsAction, TlsDev};
 
@@ -255,6 +255,9 @@ pub(crate) struct Serve {
     /// are on as many servers as wanted again.
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) replace_after: Duration,
+    /// The most bytes a second that a range server sends of sealed ranges to others that are to have copies of them.
+    #[arg(long, default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..), value_name = "BYTES")]
+    pub(crate) copy_bytes_per_second: u64,
     /// Connections served at once; more are closed as they come.
     #[arg(long, default_value_t = 4_096, value_name = "COUNT")]
     pub(crate) max_connections: usize,

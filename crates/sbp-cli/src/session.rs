@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sbp_client::{Client, ClientConfig, TokenSource};
 use sbp_messages::{Stream, Token};
@@ -16,6 +17,8 @@ use crate::error::CliError;
 pub(crate) struct Session {
     runtime: Runtime,
     pub(crate) client: Client,
+    /// How long one call may take.
+    pub(crate) timeout: Duration,
 }
 
 impl Session {
@@ -33,7 +36,12 @@ impl Session {
             .build();
         let runtime = runtime.map_err(CliError::system("start a thread"))?;
         let client = Client::new(config, runtime.handle().clone());
-        Ok(Self { runtime, client })
+        let timeout = connection.timeout;
+        Ok(Self {
+            runtime,
+            client,
+            timeout,
+        })
     }
 
     /// Waits for a future.

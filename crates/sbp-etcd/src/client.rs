@@ -165,6 +165,20 @@ impl Client {
         self.insist(&request, "compact its history").await.map(|_| ())
     }
 
+    /// Asks every member for a key. Returns their addresses, and why those did not answer that did not.
+    pub async fn look_at_members(&self, key: Bytes) -> Vec<(String, Option<String>)> {
+        let request = RangeRequest {
+            key,
+            ..RangeRequest::default()
+        };
+        let mut found = Vec::with_capacity(self.members.len());
+        for member in &self.members {
+            let trouble = member.call(&request, self.call_timeout).await.err();
+            found.push((member.address.clone(), trouble.map(|failure| failure.to_string())));
+        }
+        found
+    }
+
     /// Asks each member once until one answers: for what may happen twice.
     async fn insist<Q: Operation + Clone>(&self, request: &Q, asked: &'static str) -> Result<Q::Answer, EtcdError> {
         let mut left = self.members.len();

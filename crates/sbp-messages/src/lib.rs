@@ -45,8 +45,8 @@ pub use heartbeat::{Feature, HeartbeatRequest, HeartbeatResponse};
 pub use message::{Message, Role};
 pub use placement::{
     DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, IdAllocationRequest,
-    IdAllocationResponse, PlacementDriverCluster, PlacementDriverNode, RangeServerStatus, ReportMetricsRequest,
-    ReportMetricsResponse,
+    IdAllocationResponse, MetadataStoreMember, PlacementDriverCluster, PlacementDriverNode, RangeServerStatus,
+    ReportMetricsRequest, ReportMetricsResponse, StuckRange,
 };
 pub use profile::{Profile, V01};
 pub use range_changes::{

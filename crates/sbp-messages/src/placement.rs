@@ -1,6 +1,7 @@
 //! The placement driver: ALLOCATE_ID (0x0004), REPORT_METRICS (0x4001), DESCRIBE_PD_CLUSTER (0x4002).
 
 use bytes::{Bytes, BytesMut};
+use sbp_types::{RangeIndex, StreamId};
 
 use crate::v01::{self, tables};
 use crate::{DecodeError, Encoder, RangeServer, ServerState, Status};
@@ -24,6 +25,22 @@ tables! {
         pub term: i64 = 0,
         /// The range servers, as the leader sees them; absent: not told.
         pub range_servers: Option<Vec<RangeServerStatus>>,
+        /// How many copies of sealed ranges are being made.
+        pub copying_range_cnt: i32 = 0,
+        /// How many sealed ranges wait for a copy.
+        pub waiting_range_cnt: i32 = 0,
+        /// The members of the metadata store that placement drivers share; absent: it is in the leader's directory, or not told.
+        pub metadata_store: Option<Vec<MetadataStoreMember>>,
+    }
+
+    /// A member of the store that placement drivers share.
+    pub struct MetadataStoreMember: MetadataStoreMemberArgs {
+        /// Its address, `host:port`.
+        pub address: String,
+        /// Whether it answered the leader when that asked it last.
+        pub is_up: bool,
+        /// Why it did not answer.
+        pub trouble: String,
     }
 
     /// A range server as the placement driver sees it.
@@ -40,6 +57,28 @@ tables! {
         pub open_range_cnt: i32,
         /// Of those, the ranges that have fewer replicas than their stream wants.
         pub missing_replica_cnt: i32,
+        /// The open ranges that it follows another server in.
+        pub follower_range_cnt: i32,
+        /// The sealed ranges of which a copy on it counts, whole or not.
+        pub sealed_range_cnt: i32,
+        /// Of those, the ranges of which it may lack some.
+        pub incomplete_range_cnt: i32,
+        /// Free bytes on its disk; -1: it has not reported.
+        pub disk_free_space: i64,
+        /// Of a server that is to be emptied: how many ranges cannot be moved from it as things are.
+        pub stuck_range_cnt: i32,
+        /// The first of those.
+        pub stuck: Vec<StuckRange>,
+    }
+
+    /// A range that cannot be moved from a server that is to be emptied.
+    pub struct StuckRange: StuckRangeArgs {
+        /// The stream.
+        pub stream_id: StreamId,
+        /// Which of its ranges.
+        pub range_index: RangeIndex,
+        /// Why, and what to do.
+        pub reason: String,
     }
 }
 

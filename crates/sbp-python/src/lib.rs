@@ -58,6 +58,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<results::histogram::Histogram>()?;
     module.add_class::<results::cluster::ClusterMember>()?;
     module.add_class::<results::cluster::RangeInfo>()?;
+    module.add_class::<results::cluster::RangeServerInfo>()?;
     module.add_class::<api::cursor::AsyncCursor>()?;
     module.add_class::<api::cursor::Cursor>()?;
     module.add_class::<results::stream_info::Positions>()?;

@@ -159,9 +159,26 @@ impl SealJob {
 
     /// Decides the end by the votes there are. Nothing happens while they are too few.
     pub fn decide(&mut self) {
-        let Some(end) = self.end().filter(|_| self.phase == Phase::Voting) else {
-            return;
-        };
+        if let Some(end) = self.end().filter(|_| self.phase == Phase::Voting) {
+            self.write_back_up_to(end);
+        }
+    }
+
+    /// Decides the end by fewer votes than it takes, because no others will ever come: it is the best end that is left that can
+    /// be read. What was confirmed behind it is lost. Nothing happens without any vote, or where there are enough.
+    ///
+    /// Returns the end, where it was decided so.
+    pub fn decide_by_force(&mut self) -> Option<Position> {
+        if self.phase != Phase::Voting || self.end().is_some() {
+            return None;
+        }
+        let readable = self.votes.iter().map(|(_, vote)| vote.end.min(vote.whole_to));
+        let end = readable.max()?;
+        self.write_back_up_to(end);
+        Some(end)
+    }
+
+    fn write_back_up_to(&mut self, end: Position) {
         let has_all = |server: &ServerId| self.vote_of(*server).is_some_and(|vote| vote.whole_to >= end);
         let (complete, lacking) = self.range.servers.iter().copied().partition(has_all);
         self.phase = Phase::WritingBack {

@@ -204,6 +204,9 @@ pub struct ServerConfig {
     /// How long nothing may be heard of a server that holds ranges with this one before it is missed: the ranges that this one
     /// leads are sealed without it, and where too few are heard, clients are sent elsewhere.
     pub replica_silence: Duration,
+    /// The most bytes of sealed ranges that a range server sends to others each second, so that copies leave room for appends; 0:
+    /// no bound.
+    pub copy_bytes_per_second: u64,
     /// How placement driver and range servers keep an eye on each other.
     pub cluster: ClusterTimes,
     /// How long the start of a range server in a process of its own waits until its placement driver knows of it, so that
@@ -254,6 +257,7 @@ impl Default for ServerConfig {
             disk_space_interval: Duration::from_secs(5),
             report_interval: Duration::from_secs(3),
             replica_silence: sbp_replication::PATIENCE,
+            copy_bytes_per_second: 64 << 20,
             cluster: ClusterTimes::default(),
             registration_timeout: Duration::from_secs(5),
             monitor: Monitor::default(),

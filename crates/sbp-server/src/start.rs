@@ -261,6 +261,7 @@ fn range_role(
             tls: context.peer_tls.clone(),
             token: context.peer_token(),
             patience: context.config.replica_silence,
+            copy_bytes_per_second: context.config.copy_bytes_per_second,
         },
     );
     let role = Arc::new(RangeRole {

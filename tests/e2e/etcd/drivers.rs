@@ -388,6 +388,10 @@ async fn clusters_of_other_names_in_the_same_etcd_are_apart() {
                 expected.sort();
                 (seen == expected).then_some(())
             });
+            until("the members of the store", || {
+                let store = described(&cluster.addresses[0]).metadata_store?;
+                (store.len() == 1 && store.iter().all(|member| member.is_up)).then_some(())
+            });
         }
     })
     .await;

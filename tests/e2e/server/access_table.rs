@@ -12,8 +12,9 @@ use sbp_messages::{
     DescribePlacementDriverClusterResponse, DescribeRangesRequest, DescribeRangesResponse, DescribeStreamsRequest,
     DescribeStreamsResponse, ErrorCode, FetchResponse, IdAllocationRequest, IdAllocationResponse, ListRangesRequest,
     ListRangesResponse, Message, RangeCriteria, ReportMetricsRequest, ReportMetricsResponse, SealKind,
-    SealRangesRequest, SealRangesResponse, Status, Stream, SyncRangesRequest, SyncRangesResponse, SystemErrorResponse,
-    Token, TrimStreamsRequest, TrimStreamsResponse, TrimmedStream, UpdateStreamsRequest, UpdateStreamsResponse,
+    SealRangesRequest, SealRangesResponse, ServerState, Status, Stream, SyncRangesRequest, SyncRangesResponse,
+    SystemErrorResponse, Token, TrimStreamsRequest, TrimStreamsResponse, TrimmedStream, UpdateStreamsRequest,
+    UpdateStreamsResponse,
 };
 use sbp_server::access::{OperationRow, Right, Subject, operations};
 use sbp_types::{Offset, RangeIndex, StreamId};
@@ -84,10 +85,11 @@ fn ask_about_ranges(peer: &mut Peer, row: &OperationRow, stream: StreamId) -> St
                 answer.list_responses.remove(0).status
             })
         }
-        (OpCode::SEAL_RANGES, _) => {
+        (OpCode::SEAL_RANGES, subject) => {
             let request = SealRangesRequest {
                 ranges: vec![range_id(stream, 0)],
                 kind: SealKind::PLACEMENT_DRIVER,
+                force: subject == Subject::Forced,
                 ..Default::default()
             };
             ended(peer, &request, b"", |mut answer: SealRangesResponse| {
@@ -211,7 +213,14 @@ fn ask_for_all(peer: &mut Peer, row: &OperationRow, stream: &Stream) -> Status {
         ),
         (OpCode::REPORT_METRICS, _) => ended(
             peer,
-            &ReportMetricsRequest::default(),
+            &ReportMetricsRequest {
+                range_server: Some(on_server(1)),
+                wanted: match row.subject {
+                    Subject::Cluster => ServerState::DRAINING,
+                    _ => ServerState::UNSPECIFIED,
+                },
+                ..ReportMetricsRequest::default()
+            },
             b"",
             |answer: ReportMetricsResponse| answer.status,
         ),

@@ -1,5 +1,6 @@
 //! A cluster for tests: a placement driver in this process, and range servers in processes of their own.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,8 +10,8 @@ use sbp_e2e::process::{Serving, Setup};
 use sbp_e2e::servers::config;
 use sbp_e2e::wait::until;
 use sbp_messages::{
-    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, ErrorCode, Range, RangeServerStatus,
-    Stream,
+    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, ErrorCode, Range, RangeServer,
+    RangeServerStatus, ReportMetricsRequest, ReportMetricsResponse, ServerState, Stream,
 };
 use sbp_server::{ClusterTimes, Roles, Server, ServerConfig};
 use sbp_types::{ServerId, StreamId};
@@ -18,22 +19,22 @@ use sbp_types::{ServerId, StreamId};
 /// A placement driver in this process, and range servers in their own. The n-th to be started has number n.
 pub(crate) struct Cluster {
     directory: tempfile::TempDir,
-    placement: Server,
+    /// `None` only while it is started again.
+    placement: Option<Server>,
+    address: String,
+    times: ClusterTimes,
     servers: Vec<Option<Serving>>,
 }
 
 impl Cluster {
     pub(crate) fn start(servers: usize, times: ClusterTimes) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let placement = Server::start(ServerConfig {
-            roles: Roles::PlacementDriver,
-            cluster: times,
-            ..config(Some(&directory.path().join("placement")))
-        })
-        .unwrap();
+        let placement = placement(directory.path(), times, "127.0.0.1:0");
         let mut cluster = Self {
             directory,
-            placement,
+            address: placement.address().to_owned(),
+            placement: Some(placement),
+            times,
             servers: Vec::new(),
         };
         for _server in 0..servers {
@@ -45,7 +46,7 @@ impl Cluster {
     fn setup(&self, server: ServerId) -> Setup {
         Setup {
             roles: Roles::RangeServer {
-                placement_driver: vec![self.placement.address().to_owned()],
+                placement_driver: vec![self.address.clone()],
             },
             ..Setup::new(self.directory.path().join(server.to_string()))
         }
@@ -56,6 +57,32 @@ impl Cluster {
         let server = ServerId(i32::try_from(self.servers.len()).unwrap() + 1);
         self.servers.push(Some(self.setup(server).start()));
         server
+    }
+
+    /// Ends the placement driver, and starts it again at its address.
+    pub(crate) fn restart_placement(&mut self) {
+        drop(self.placement.take());
+        self.placement = Some(placement(self.directory.path(), self.times, &self.address));
+    }
+
+    /// Says what is to become of a range server.
+    pub(crate) fn want(&self, server: ServerId, wanted: ServerState) -> ErrorCode {
+        let request = ReportMetricsRequest {
+            range_server: Some(RangeServer {
+                server_id: server,
+                ..RangeServer::default()
+            }),
+            wanted,
+            ..ReportMetricsRequest::default()
+        };
+        let (answer, _): (ReportMetricsResponse, _) = self.admin().call(&request, b"");
+        answer.status.code
+    }
+
+    /// A range server as the placement driver sees it.
+    pub(crate) fn status_of(&self, server: ServerId) -> RangeServerStatus {
+        let is_it = |status: &RangeServerStatus| status.range_server.as_ref().is_some_and(|it| it.server_id == server);
+        self.status().into_iter().find(is_it).expect("it is known")
     }
 
     pub(crate) fn process(&self, server: ServerId) -> &Serving {
@@ -81,11 +108,11 @@ impl Cluster {
 
     /// Where clients begin.
     pub(crate) fn placement_address(&self) -> &str {
-        self.placement.address()
+        &self.address
     }
 
     pub(crate) fn admin(&self) -> Peer {
-        Peer::connect(&self.placement)
+        Peer::dial(self.address.as_str())
     }
 
     /// A stream whose range is on so many servers.
@@ -145,6 +172,21 @@ impl Cluster {
             result.status.is_success().then_some(())
         });
     }
+}
+
+fn placement(directory: &Path, times: ClusterTimes, listen: &str) -> Server {
+    Server::start(ServerConfig {
+        roles: Roles::PlacementDriver,
+        cluster: times,
+        listen: listen.to_owned(),
+        ..config(Some(&directory.join("placement")))
+    })
+    .unwrap()
+}
+
+/// How many ranges a server holds that count.
+pub(crate) fn held(status: &RangeServerStatus) -> i32 {
+    status.open_range_cnt + status.follower_range_cnt + status.sealed_range_cnt
 }
 
 /// The servers of a range, the primary first.

@@ -21,6 +21,7 @@ mod refuse;
 mod replicas;
 mod replication;
 mod replication_copies;
+mod replication_drain;
 mod replication_upkeep;
 mod retention;
 mod roles;

@@ -115,18 +115,29 @@ fn each_server_of_a_range_is_told_of_the_others_and_where_they_are() {
 }
 
 #[test]
-fn a_range_server_is_not_emptied_by_a_version_that_cannot() {
-    let directory = tempfile::tempdir().unwrap();
-    let driver = placement_driver(directory.path());
-    let scripted = Scripted::start();
-    let (mut peer, me) = register(&driver, &scripted);
-    let request = ReportMetricsRequest {
-        range_server: Some(me),
-        wanted: ServerState::DRAINING,
-        ..ReportMetricsRequest::default()
+fn a_range_server_in_the_process_of_its_placement_driver_is_not_emptied() {
+    let server = sbp_e2e::servers::start(None);
+    let mut peer = Peer::connect(&server);
+    let mut want = |server_id, wanted| {
+        let request = ReportMetricsRequest {
+            range_server: Some(RangeServer {
+                server_id,
+                ..RangeServer::default()
+            }),
+            wanted,
+            ..ReportMetricsRequest::default()
+        };
+        let (answer, _): (ReportMetricsResponse, _) = peer.call(&request, b"");
+        answer.status
     };
-    let (answer, _): (ReportMetricsResponse, _) = peer.call(&request, b"");
-    assert_eq!(answer.status.code, ErrorCode::UNSUPPORTED_OPERATION);
+    let refused = want(ServerId(1), ServerState::DRAINING);
+    assert_eq!(refused.code, ErrorCode::UNSUPPORTED_OPERATION);
+    assert!(
+        refused.message.contains("in the process of its placement driver"),
+        "{refused}"
+    );
+    assert_eq!(want(ServerId(2), ServerState::DRAINING).code, ErrorCode::NOT_FOUND);
+    assert_eq!(want(ServerId(2), ServerState(9)).code, ErrorCode::INVALID_REQUEST);
 }
 
 #[test]

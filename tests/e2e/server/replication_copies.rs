@@ -11,7 +11,7 @@ use sbp_types::{ServerId, StreamId};
 use super::cluster::{Cluster, patient, servers};
 
 /// Copies of a server that is away are made elsewhere at once, and ranges renewed.
-fn hasty() -> ClusterTimes {
+pub(super) fn hasty() -> ClusterTimes {
     ClusterTimes {
         renew_after: Duration::from_millis(200),
         replace_after: Duration::from_millis(300),
@@ -19,14 +19,14 @@ fn hasty() -> ClusterTimes {
     }
 }
 
-fn sealed(cluster: &Cluster, stream: StreamId) -> Vec<Range> {
+pub(super) fn sealed(cluster: &Cluster, stream: StreamId) -> Vec<Range> {
     let mut ranges = cluster.admin().ranges(stream);
     ranges.retain(|range| range.end().is_some());
     ranges
 }
 
 /// The servers that may lack some of a range.
-fn incomplete(range: &Range) -> Vec<ServerId> {
+pub(super) fn incomplete(range: &Range) -> Vec<ServerId> {
     let copying = range
         .servers
         .iter()
@@ -36,13 +36,13 @@ fn incomplete(range: &Range) -> Vec<ServerId> {
 }
 
 /// Seals the stream's last range, and opens the next one.
-fn seal_last(cluster: &Cluster, stream: StreamId) {
+pub(super) fn seal_last(cluster: &Cluster, stream: StreamId) {
     let last = cluster.last(stream).range_index.0;
     seal(&mut cluster.admin(), stream, last, SealKind::PLACEMENT_DRIVER);
 }
 
 /// All records from `from` on that one server serves.
-fn served(cluster: &Cluster, server: ServerId, stream: StreamId, from: i64) -> Vec<(i64, Vec<u8>)> {
+pub(super) fn served(cluster: &Cluster, server: ServerId, stream: StreamId, from: i64) -> Vec<(i64, Vec<u8>)> {
     let mut peer = cluster.peer(server);
     let mut found: Vec<(i64, Vec<u8>)> = Vec::new();
     loop {

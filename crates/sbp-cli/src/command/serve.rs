@@ -120,6 +120,7 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         audit: serve.audit,
         insecure_listen,
         retention_interval: serve.retention_interval,
+        copy_bytes_per_second: serve.copy_bytes_per_second,
         cluster: ClusterTimes {
             renew_after: serve.renew_after,
             replace_after: serve.replace_after,

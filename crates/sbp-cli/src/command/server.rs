@@ -1,4 +1,4 @@
-//! `sbp server` and `sbp cluster status`: what a server tells over HTTP.
+//! `sbp server`: what a server tells over HTTP.
 
 use std::collections::HashSet;
 use std::fs;
@@ -46,41 +46,6 @@ pub(crate) fn run(asked: &Server, terminal: &mut Terminal) -> Result<(), CliErro
         ))?;
     }
     terminal.flush()
-}
-
-/// Shows the range servers.
-pub(crate) fn cluster_status(watched: &Watched, terminal: &mut Terminal) -> Result<(), CliError> {
-    let Some(status) = ask(watched, terminal)? else {
-        return Ok(());
-    };
-    life(&status, terminal)?;
-    terminal.line("")?;
-    let servers = status["server"]["cluster"]["servers"].as_array().into_iter().flatten();
-    let rows = servers.map(|server| {
-        let state = if server["up"] == true { "up" } else { "down" };
-        let free = server["free_bytes"]
-            .as_u64()
-            .map_or_else(String::new, |bytes| format!("{} MiB", bytes >> 20));
-        vec![
-            server["id"].to_string(),
-            word(&server["address"]),
-            state.to_owned(),
-            server["open_ranges"].to_string(),
-            server["appends_per_second"].to_string(),
-            server["fetches_per_second"].to_string(),
-            free,
-        ]
-    });
-    let header = [
-        ">ID",
-        "ADDRESS",
-        "STATE",
-        ">OPEN RANGES",
-        ">APPENDS/S",
-        ">FETCHES/S",
-        ">DISK FREE",
-    ];
-    terminal.table(&header, rows.collect())
 }
 
 /// What the server tells; nothing if it was written as JSON.

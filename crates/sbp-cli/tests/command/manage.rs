@@ -1,6 +1,7 @@
 //! Changing streams and looking at ranges and servers, as a user does.
 
 use sbp_e2e::process::Serving;
+use sbp_e2e::wait::until;
 use serde_json::Value;
 
 use super::{run, sbp, serve, text};
@@ -334,4 +335,117 @@ fn a_list_of_streams_is_whole_when_a_range_server_is_away() {
     assert_eq!(table.lines().count(), count + 1, "{table}");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("the list is whole") && said.contains(&away), "{said}");
+}
+
+/// How the cluster is, once `is_so`.
+fn cluster_when(driver: &Serving, is_so: impl Fn(&Value) -> bool) -> Value {
+    until("the cluster", || {
+        let status = done(driver, &["cluster", "status", "--json"]);
+        let status: Value = serde_json::from_str(&status).unwrap();
+        is_so(&status).then_some(status)
+    })
+}
+
+fn with_so_many_servers(count: usize) -> impl Fn(&Value) -> bool {
+    move |status| {
+        let servers = status["range_servers"].as_array().unwrap();
+        servers.iter().filter(|server| server["up"] == true).count() == count
+    }
+}
+
+#[test]
+fn a_range_server_is_emptied_and_taken_back_from_the_command_line() {
+    let apart = Apart::start();
+    let driver = &apart.driver;
+    cluster_when(driver, with_so_many_servers(2));
+    done(driver, &["stream", "create", "safe", "--replicas", "2", "--acks", "2"]);
+    done(driver, &["append", "safe", "--data", "x"]);
+    let id = described(driver, "safe")["ranges"][0]["server_id"].to_string();
+    let number = described(driver, "safe")["ranges"][0]["server_id"].clone();
+    assert!(refused(driver, &["cluster", "drain", "77"]).contains("1404"));
+    let drain = run(driver, &["cluster", "drain", &id], "");
+    assert_eq!(drain.status.code(), Some(1));
+    let (stays, why) = (
+        String::from_utf8_lossy(&drain.stdout).into_owned(),
+        String::from_utf8_lossy(&drain.stderr).into_owned(),
+    );
+    assert!(
+        stays.contains("is to have 2 replicas, and 1 range servers are up"),
+        "{stays}"
+    );
+    assert!(why.contains(&format!("`sbp cluster drain {id} --undo`")), "{why}");
+    let shown = done(driver, &["cluster", "status"]);
+    assert!(
+        shown.contains("up, draining") && shown.contains("stays on server"),
+        "{shown}"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let mut third = sbp(&[
+        "serve",
+        "--log",
+        "error",
+        "--listen",
+        "127.0.0.1:0",
+        "--role",
+        "range-server",
+    ]);
+    third.args(["--placement-driver", &driver.address, "--data-dir"]);
+    let _third = Serving::spawn(third.arg(directory.path()));
+    cluster_when(driver, with_so_many_servers(3));
+    let done_with = done(driver, &["cluster", "drain", &id]);
+    assert!(done_with.contains("it may be stopped and removed"), "{done_with}");
+    let status = cluster_when(driver, |_| true);
+    let servers = status["range_servers"].as_array().unwrap();
+    let drained = servers.iter().find(|server| server["server_id"] == number).unwrap();
+    assert_eq!(
+        (&drained["drained"], &drained["open_ranges"], &drained["sealed_ranges"]),
+        (&true.into(), &0.into(), &0.into())
+    );
+    assert_eq!(status["members"][0]["leader"], true);
+    assert!(done(driver, &["cluster", "drain", &id, "--undo"]).contains("in use again"));
+    let status = cluster_when(driver, |_| true);
+    let servers = status["range_servers"].as_array().unwrap();
+    assert!(servers.iter().all(|server| server["draining"] == false));
+    assert_eq!(described(driver, "safe")["latest"], 1);
+}
+
+#[test]
+fn open_ranges_are_spread_and_an_end_by_force_is_refused_where_it_is_not_needed() {
+    let apart = Apart::start();
+    let driver = &apart.driver;
+    cluster_when(driver, with_so_many_servers(2));
+    done(driver, &["cluster", "drain", "1", "--no-wait"]);
+    for name in ["a", "b", "c", "d"] {
+        done(driver, &["stream", "create", name]);
+    }
+    done(driver, &["cluster", "drain", "1", "--undo"]);
+    let open = |status: &Value| {
+        let servers = status["range_servers"].as_array().unwrap();
+        let open = servers.iter().map(|server| server["open_ranges"].as_i64().unwrap());
+        open.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        open(&cluster_when(driver, |_| true)),
+        [0, 4],
+        "none is placed where it is to be emptied"
+    );
+    let planned = done(driver, &["cluster", "balance", "--dry-run"]);
+    assert!(
+        planned.contains("2 ranges would be sealed; nothing was done"),
+        "{planned}"
+    );
+    let planned = done(driver, &["cluster", "balance", "--dry-run", "--most", "1"]);
+    assert!(planned.contains("1 ranges would be sealed"), "{planned}");
+    assert_eq!(open(&cluster_when(driver, |_| true)), [0, 4]);
+    let sealed = done(driver, &["cluster", "balance"]);
+    assert!(sealed.contains("2 ranges were sealed"), "{sealed}");
+    cluster_when(driver, |status| open(status) == [2, 2]);
+    assert!(done(driver, &["cluster", "balance"]).contains("nothing to do"));
+    done(driver, &["stream", "create", "safe", "--replicas", "2", "--acks", "2"]);
+    let why = refused(driver, &["cluster", "force-seal", "nothing"]);
+    assert!(why.contains("STREAM/INDEX"), "{why}");
+    let why = refused(driver, &["cluster", "force-seal", "safe/0"]);
+    assert!(why.contains("--yes"), "{why}");
+    let why = refused(driver, &["cluster", "force-seal", "safe/0", "--yes"]);
+    assert!(why.contains("nothing is lost"), "{why}");
 }

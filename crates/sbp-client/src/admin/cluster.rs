@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use sbp_messages::{
     DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, IdAllocationRequest,
-    IdAllocationResponse, PlacementDriverCluster,
+    IdAllocationResponse, PlacementDriverCluster, RangeServer, ReportMetricsRequest, ReportMetricsResponse,
+    ServerState,
 };
 use sbp_types::ServerId;
 
@@ -51,6 +52,31 @@ impl Client {
                 Ok(cluster)
             }
         }
+    }
+
+    /// Says what is to become of a range server: [`ServerState::DRAINING`] has its ranges moved to others, and keeps it so until
+    /// [`ServerState::IN_USE`] is said. That the order is durable is success; [`describe_cluster`](Self::describe_cluster) says
+    /// how far it is.
+    ///
+    /// # Errors
+    ///
+    /// That there is no such range server, or that the call failed.
+    pub async fn set_server_state(
+        &self,
+        server: ServerId,
+        wanted: ServerState,
+        timeout: Option<Duration>,
+    ) -> Result<(), ClientError> {
+        let request = |_timeout_ms| ReportMetricsRequest {
+            range_server: Some(RangeServer {
+                server_id: server,
+                ..RangeServer::default()
+            }),
+            wanted,
+            ..ReportMetricsRequest::default()
+        };
+        let take = |frame: ReportMetricsResponse| ((), frame.status);
+        self.ask_one(timeout, request, take).await
     }
 
     /// The cluster as the one that is asked knows it.

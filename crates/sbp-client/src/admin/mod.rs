@@ -1,12 +1,15 @@
 //! Calls about streams, ranges and servers: each asks about many things and gets a result for each.
 
+mod balance;
 mod caution;
 mod cluster;
 mod known;
 mod ranges;
 mod streams;
 
+pub use self::balance::{Move, plan_balance};
 pub use self::caution::caution_about_copies;
+pub use self::ranges::SealOptions;
 
 use std::sync::Arc;
 use std::time::Duration;

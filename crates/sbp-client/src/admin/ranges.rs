@@ -6,7 +6,7 @@ use sbp_messages::{
     CreateRangeRequest, CreateRangeResponse, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, Range,
     RangeCriteria, RangeId, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult,
 };
-use sbp_types::StreamId;
+use sbp_types::{ServerId, StreamId};
 
 use super::ENTRIES;
 use crate::call::answers::{Each, entry, only};
@@ -14,6 +14,18 @@ use crate::call::ranges::list_ranges;
 use crate::client::Client;
 use crate::clock::now;
 use crate::error::ClientError;
+
+/// How ranges are sealed.
+#[derive(Clone, Debug, Default)]
+pub struct SealOptions {
+    /// On whose behalf.
+    pub kind: SealKind,
+    /// The servers that the next ranges are better without.
+    pub avoid: Vec<ServerId>,
+    /// Seal also with too few votes, because the servers that are missing will never come back: records that only they had are
+    /// lost. Refused where enough votes are there.
+    pub force: bool,
+}
 
 impl Client {
     /// Lists the ranges of a stream, in their order.
@@ -102,6 +114,24 @@ impl Client {
         kind: SealKind,
         timeout: Option<Duration>,
     ) -> Result<Each<Range>, ClientError> {
+        let options = SealOptions {
+            kind,
+            ..SealOptions::default()
+        };
+        self.seal_ranges_with(ranges, &options, timeout).await
+    }
+
+    /// The same, where the next ranges are better without some servers, or too few votes are to suffice.
+    ///
+    /// # Errors
+    ///
+    /// When the call as a whole failed.
+    pub async fn seal_ranges_with(
+        &self,
+        ranges: &[RangeId],
+        options: &SealOptions,
+        timeout: Option<Duration>,
+    ) -> Result<Each<Range>, ClientError> {
         let deadline = self.deadline(timeout);
         let left = || Some(deadline.saturating_duration_since(now()));
         let open: Vec<RangeId> = ranges
@@ -130,7 +160,9 @@ impl Client {
         let request = |timeout_ms, part: &[RangeId]| SealRangesRequest {
             timeout_ms,
             ranges: part.to_vec(),
-            kind,
+            kind: options.kind,
+            avoid: options.avoid.clone(),
+            force: options.force,
             ..SealRangesRequest::default()
         };
         let take = |frame: SealRangesResponse| (frame.seal_responses, frame.status, frame.throttle_time_ms);

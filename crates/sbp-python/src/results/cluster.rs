@@ -1,7 +1,7 @@
 //! Ranges and servers as Python sees them.
 
 use pyo3::prelude::*;
-use sbp_messages::{PlacementDriverCluster, PlacementDriverNode, Range};
+use sbp_messages::{PlacementDriverCluster, PlacementDriverNode, Range, RangeServerStatus, ServerState};
 use sbp_python_macros::stub_docs;
 
 #[stub_docs]
@@ -126,8 +126,123 @@ impl ClusterInfo {
         self.0.leader().cloned().map(ClusterMember)
     }
 
+    #[getter]
+    fn range_servers(&self) -> Option<Vec<RangeServerInfo>> {
+        let servers = self.0.range_servers.as_ref()?;
+        Some(servers.iter().cloned().map(RangeServerInfo).collect())
+    }
+
+    #[getter]
+    fn copies_under_way(&self) -> i32 {
+        self.0.copying_range_cnt
+    }
+
+    #[getter]
+    fn ranges_waiting_for_a_copy(&self) -> i32 {
+        self.0.waiting_range_cnt
+    }
+
     fn __repr__(&self) -> String {
         let members: Vec<_> = self.0.nodes.iter().map(|node| node.advertise_addr.as_str()).collect();
         format!("<sbp_native.ClusterInfo of {members:?}>")
+    }
+}
+
+#[stub_docs]
+#[pyclass(frozen, eq, module = "sbp_native", name = "RangeServerInfo")]
+#[derive(PartialEq, Eq)]
+pub(crate) struct RangeServerInfo(RangeServerStatus);
+
+impl RangeServerInfo {
+    fn held(&self) -> i32 {
+        let open = self.0.open_range_cnt.saturating_add(self.0.follower_range_cnt);
+        open.saturating_add(self.0.sealed_range_cnt)
+    }
+}
+
+#[stub_docs]
+#[pymethods]
+impl RangeServerInfo {
+    #[getter]
+    fn server_id(&self) -> Option<i32> {
+        Some(self.0.range_server.as_ref()?.server_id.0)
+    }
+
+    #[getter]
+    fn address(&self) -> &str {
+        let server = self.0.range_server.as_ref();
+        server.map_or("", |server| server.advertise_addr.as_str())
+    }
+
+    #[getter]
+    fn is_up(&self) -> bool {
+        self.0.is_up
+    }
+
+    #[getter]
+    fn silent_for(&self) -> Option<f64> {
+        let millis = u64::try_from(self.0.silent_ms).ok()?;
+        Some(std::time::Duration::from_millis(millis).as_secs_f64())
+    }
+
+    #[getter]
+    fn is_draining(&self) -> bool {
+        self.0.state == ServerState::DRAINING
+    }
+
+    #[getter]
+    fn is_drained(&self) -> bool {
+        self.is_draining() && self.held() == 0
+    }
+
+    #[getter]
+    fn open_ranges(&self) -> i32 {
+        self.0.open_range_cnt
+    }
+
+    #[getter]
+    fn followed_ranges(&self) -> i32 {
+        self.0.follower_range_cnt
+    }
+
+    #[getter]
+    fn sealed_ranges(&self) -> i32 {
+        self.0.sealed_range_cnt
+    }
+
+    #[getter]
+    fn incomplete_ranges(&self) -> i32 {
+        self.0.incomplete_range_cnt
+    }
+
+    #[getter]
+    fn missing_replicas(&self) -> i32 {
+        self.0.missing_replica_cnt
+    }
+
+    #[getter]
+    fn free_bytes(&self) -> Option<i64> {
+        Some(self.0.disk_free_space).filter(|bytes| *bytes >= 0)
+    }
+
+    #[getter]
+    fn stuck(&self) -> Vec<(i64, i32, &str)> {
+        let stuck = self.0.stuck.iter();
+        stuck
+            .map(|stuck| (stuck.stream_id.0, stuck.range_index.0, stuck.reason.as_str()))
+            .collect()
+    }
+
+    fn __repr__(&self) -> String {
+        let state = match (self.is_up(), self.is_drained(), self.is_draining()) {
+            (true, false, false) => "up",
+            (false, false, false) => "down",
+            (true, true, _) => "up, drained",
+            (false, true, _) => "down, drained",
+            (true, false, true) => "up, draining",
+            (false, false, true) => "down, draining",
+        };
+        let id = self.server_id().unwrap_or(-1);
+        format!("<sbp_native.RangeServerInfo {id} at {:?}: {state}>", self.address())
     }
 }

@@ -124,3 +124,33 @@ fn who_gets_what_is_left_of_a_trimmed_range_does_not_know_the_writers() {
         assert_eq!(sealed.knowing, servers(&knowing), "trimmed up to {trimmed}");
     }
 }
+
+#[test]
+fn by_force_the_best_copy_that_is_left_decides_but_only_where_the_votes_are_too_few() {
+    let mut none = job(range(0), &[]);
+    assert_eq!(none.decide_by_force(), None, "nothing is left");
+    assert_eq!(none.step(), SealStep::Vote);
+    let mut enough = job(range(0), &[(1, vote(at(9))), (2, vote(at(5)))]);
+    assert_eq!(enough.decide_by_force(), None);
+    let mut one = job(range(0), &[(2, vote(at(5)))]);
+    assert_eq!(one.step(), SealStep::Vote, "too few");
+    assert_eq!(one.decide_by_force(), Some(at(5)));
+    assert_eq!(one.decide_by_force(), None, "it is decided");
+    one.away(ServerId(1));
+    one.away(ServerId(3));
+    let SealStep::Store(stored) = one.step() else {
+        panic!("{:?}", one.step())
+    };
+    assert_eq!((stored.end, &stored.complete), (at(5), &servers(&[2])));
+    assert!(stored.knows_writers());
+    let damaged = Vote {
+        whole_to: at(3),
+        ..vote(at(9))
+    };
+    let mut damaged = job(range(0), &[(3, damaged)]);
+    assert_eq!(
+        damaged.decide_by_force(),
+        Some(at(3)),
+        "what nobody can read is lost too"
+    );
+}

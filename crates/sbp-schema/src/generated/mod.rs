@@ -30,10 +30,14 @@ pub mod sbp {
     pub use self::placement_driver_node_generated::*;
     mod placement_driver_cluster_generated;
     pub use self::placement_driver_cluster_generated::*;
+    mod metadata_store_member_generated;
+    pub use self::metadata_store_member_generated::*;
     mod range_server_generated;
     pub use self::range_server_generated::*;
     mod range_server_status_generated;
     pub use self::range_server_status_generated::*;
+    mod stuck_range_generated;
+    pub use self::stuck_range_generated::*;
     mod replica_server_generated;
     pub use self::replica_server_generated::*;
     mod range_generated;

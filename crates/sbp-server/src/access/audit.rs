@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use sbp_frame::OpCode;
 use sbp_locks::{Condvar, Mutex};
 use sbp_messages::ErrorCode;
-use sbp_types::{RangeIndex, StreamId};
+use sbp_types::{RangeIndex, ServerId, StreamId};
 use serde::Serialize;
 
 use super::error::AccessError;
@@ -46,6 +46,10 @@ pub(crate) struct Deed<'a> {
     /// The name that it has since, if it was renamed.
     pub(crate) new_name: Option<&'a str>,
     pub(crate) range: Option<RangeIndex>,
+    /// The range server that it is about.
+    pub(crate) server: Option<ServerId>,
+    /// What was asked in particular: `force`, `drain`, `use`.
+    pub(crate) how: Option<&'static str>,
     pub(crate) code: ErrorCode,
 }
 
@@ -58,6 +62,8 @@ impl Deed<'_> {
             name: "",
             new_name: None,
             range: None,
+            server: None,
+            how: None,
             code,
         }
     }
@@ -79,6 +85,10 @@ struct Line {
     new_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     range: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    how: Option<&'static str>,
     outcome: String,
 }
 
@@ -94,6 +104,8 @@ impl Line {
             name: String::new(),
             new_name: None,
             range: None,
+            server: None,
+            how: None,
             outcome: match code {
                 ErrorCode::NONE => "ok".to_owned(),
                 code => code.0.to_string(),
@@ -159,6 +171,8 @@ impl Audit {
             name: cut(deed.name),
             new_name: deed.new_name.map(cut),
             range: deed.range.map(|range| range.0),
+            server: deed.server.map(|server| server.0),
+            how: deed.how,
             ..Line::new(Some(asker), deed.operation.to_string(), deed.code)
         });
     }
@@ -409,6 +423,8 @@ mod tests {
             name: String::new(),
             new_name: None,
             range: None,
+            server: None,
+            how: None,
             outcome: "ok".to_owned(),
         }
     }

@@ -75,6 +75,16 @@ impl Gate {
         self.check_everywhere(required_grant(OpCode::HEARTBEAT, Subject::FromServer))
     }
 
+    /// Whether the peer may report what a server tells of itself.
+    pub(crate) fn check_report(&self) -> Result<(), Refusal> {
+        self.check_everywhere(required_grant(OpCode::REPORT_METRICS, Subject::FromServer))
+    }
+
+    /// Whether the peer may say what is to become of the cluster's servers.
+    pub(crate) fn check_cluster(&self, opcode: OpCode) -> Result<(), Refusal> {
+        self.check_everywhere(required_grant(opcode, Subject::Cluster))
+    }
+
     /// Whether the peer may do something that concerns all streams.
     pub(crate) fn check_all_streams(&self, opcode: OpCode) -> Result<(), Refusal> {
         self.check_everywhere(required_grant(opcode, Subject::AllStreams))
@@ -111,10 +121,28 @@ impl Gate {
         stream: StreamId,
         judge: impl FnOnce(StreamId, &dyn Fn(Option<&str>) -> bool) -> bool,
     ) -> Result<(), Refusal> {
+        self.check_id_as(required_grant(opcode, Subject::Stream), stream, judge)
+    }
+
+    /// The same where records of the stream may be lost by it.
+    pub(crate) fn check_forced(
+        &self,
+        opcode: OpCode,
+        stream: StreamId,
+        judge: impl FnOnce(StreamId, &dyn Fn(Option<&str>) -> bool) -> bool,
+    ) -> Result<(), Refusal> {
+        self.check_id_as(required_grant(opcode, Subject::Forced), stream, judge)
+    }
+
+    fn check_id_as(
+        &self,
+        needed: &Requirement,
+        stream: StreamId,
+        judge: impl FnOnce(StreamId, &dyn Fn(Option<&str>) -> bool) -> bool,
+    ) -> Result<(), Refusal> {
         let Some(principal) = &self.principal else {
             return Ok(());
         };
-        let needed = required_grant(opcode, Subject::Stream);
         if principal.has_everywhere(needed.rights) {
             return Ok(());
         }

@@ -13,10 +13,14 @@ pub enum Subject {
     FromServer,
     /// A stream that exists, or would, named by its id or its name.
     Stream,
+    /// A stream that exists, whose records may be lost by it.
+    Forced,
     /// A stream that gets this name.
     NewName,
     /// All streams at once.
     AllStreams,
+    /// What is to become of the cluster's servers.
+    Cluster,
 }
 
 impl Subject {
@@ -27,8 +31,10 @@ impl Subject {
             Self::Request => "the request",
             Self::FromServer => "the request, as a server",
             Self::Stream => "a stream",
+            Self::Forced => "a stream, whose records may be lost",
             Self::NewName => "a stream's new name",
             Self::AllStreams => "all streams",
+            Self::Cluster => "the cluster",
         }
     }
 }
@@ -106,6 +112,12 @@ pub(crate) const REQUIREMENTS: &[Requirement] = &[
         ADMIN_OR_SERVER,
     ),
     row(OpCode::SEAL_RANGES, Subject::Stream, "seal ranges of", ADMIN_OR_SERVER),
+    row(
+        OpCode::SEAL_RANGES,
+        Subject::Forced,
+        "force the seal of a range of",
+        ADMIN,
+    ),
     row(OpCode::SYNC_RANGES, Subject::FromServer, "synchronise ranges", SERVER),
     row(OpCode::CREATE_RANGE, Subject::Stream, "create a range of", ADMIN),
     row(OpCode::DESCRIBE_RANGES, Subject::Stream, "see the ranges of", ANY),
@@ -116,6 +128,12 @@ pub(crate) const REQUIREMENTS: &[Requirement] = &[
     row(OpCode::DESCRIBE_STREAMS, Subject::Stream, "see", ANY),
     row(OpCode::DESCRIBE_STREAMS, Subject::AllStreams, "list", LISTED),
     row(OpCode::TRIM_STREAMS, Subject::Stream, "trim", ADMIN),
+    row(
+        OpCode::REPORT_METRICS,
+        Subject::Cluster,
+        "say what is to become of a server",
+        ADMIN,
+    ),
     row(
         OpCode::REPORT_METRICS,
         Subject::FromServer,

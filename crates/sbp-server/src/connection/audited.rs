@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, Status};
-use sbp_types::StreamId;
+use sbp_types::{ServerId, StreamId};
 
 use super::changes::Asked;
 use super::handle::Turn;
@@ -69,6 +69,10 @@ pub(super) struct AuditedChange {
     operation: OpCode,
     /// The streams that the entries are about, and their names.
     entries: Vec<(Option<StreamId>, String)>,
+    /// The range server that it is about.
+    server: Option<ServerId>,
+    /// What was asked in particular.
+    how: Option<&'static str>,
 }
 
 impl AuditedChange {
@@ -76,15 +80,23 @@ impl AuditedChange {
     pub(super) fn new(turn: &Turn<'_>, operation: OpCode, asked: Asked) -> Option<Self> {
         let audit = Arc::clone(turn.node.audit.as_ref()?);
         let name_of = |id| turn.node.name_of(id).as_deref().unwrap_or_default().to_owned();
+        let (server, how) = match &asked {
+            Asked::Server(server, how) => (Some(*server), Some(*how)),
+            Asked::Forced(_) => (None, Some("force")),
+            Asked::Names(_) | Asked::Ids(_) => (None, None),
+        };
         let entries = match asked {
             Asked::Names(names) => names.into_iter().map(|name| (None, name)).collect(),
-            Asked::Ids(ids) => ids.into_iter().map(|id| (Some(id), name_of(id))).collect(),
+            Asked::Ids(ids) | Asked::Forced(ids) => ids.into_iter().map(|id| (Some(id), name_of(id))).collect(),
+            Asked::Server(..) => vec![(None, String::new())],
         };
         Some(Self {
             audit,
             asker: turn.audited_asker(),
             operation,
             entries,
+            server,
+            how,
         })
     }
 
@@ -94,6 +106,8 @@ impl AuditedChange {
             let asked = Deed {
                 stream: *stream,
                 name,
+                server: self.server,
+                how: self.how,
                 ..Deed::new(self.operation, ErrorCode::NONE)
             };
             let outcome = match answer {

@@ -3,11 +3,11 @@
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
     CreateRangeRequest, CreateRangeResponse, CreateStreamResult, CreateStreamsRequest, DecodeError, DeleteStreamResult,
-    DeleteStreamsRequest, ErrorCode, IdAllocationRequest, IdAllocationResponse, Message, Range, SealKind,
-    SealRangesRequest, SealRangesResult, Status, Stream, TrimStreamResult, TrimStreamsRequest, UpdateStreamResult,
-    UpdateStreamsRequest,
+    DeleteStreamsRequest, ErrorCode, IdAllocationRequest, IdAllocationResponse, Message, Range, RangeServer,
+    ReportMetricsRequest, ReportMetricsResponse, SealKind, SealRangesRequest, SealRangesResult, ServerState, Status,
+    Stream, TrimStreamResult, TrimStreamsRequest, UpdateStreamResult, UpdateStreamsRequest,
 };
-use sbp_types::{Offset, RangeKey, StreamId};
+use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
 use super::ends::Ends;
 use super::fault::Fault;
@@ -16,7 +16,7 @@ use super::results::EntryResult;
 use super::streams::{existing_stream, new_stream, stream_update, trimmed_stream, wire_stream, with_id, with_name};
 use crate::access::Subject;
 use crate::node::Node;
-use crate::placement::{NewRange, Outcome, Outcomes, Request, SealFor};
+use crate::placement::{NewRange, Outcome, Outcomes, Request, SealFor, SealWish};
 use crate::refusal::Refusal;
 
 /// How a change is answered: with the outcomes of its entries, and the ends of the ranges that they show.
@@ -38,12 +38,17 @@ pub(super) enum Asked {
     Names(Vec<String>),
     /// Streams that are there, or said to be.
     Ids(Vec<StreamId>),
+    /// Streams of which ranges are sealed although records may be lost.
+    Forced(Vec<StreamId>),
+    /// A range server, and what is to become of it.
+    Server(ServerId, &'static str),
 }
 
 /// Decodes a request, and refuses the entries that the peer may not ask for.
 pub(super) fn read_change(turn: &Turn<'_>, frame: &Frame) -> Result<Change, Fault> {
     let (timeout_ms, request, answer, asked) = match frame.opcode {
         OpCode::SEAL_RANGES | OpCode::CREATE_RANGE | OpCode::ALLOCATE_ID => read_range_change(turn, frame)?,
+        OpCode::REPORT_METRICS => read_server_change(turn, frame)?,
         _ => read_stream_change(turn, frame)?,
     };
     Ok(Change {
@@ -132,15 +137,23 @@ fn read_range_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
             let ids: Vec<_> = request.ranges.iter().map(|range| range.stream_id).collect();
             let wanted = request.ranges.iter().map(|range| {
                 may(range.stream_id)?;
+                if request.force {
+                    turn.check_forced(opcode, range.stream_id)?;
+                }
                 Refusal::check(range.fault()).map(|()| *range)
             });
-            let wanted = Request::SealRanges(seal_for(request.kind)?, wanted.collect());
-            (
-                request.timeout_ms,
-                wanted,
-                for_each(ids.clone(), sealed),
-                Asked::Ids(ids),
-            )
+            let wish = SealWish {
+                on_behalf: seal_for(request.kind)?,
+                avoid: request.avoid.as_slice().into(),
+                force: request.force,
+            };
+            let wanted = Request::SealRanges(wish, wanted.collect());
+            let answer = for_each(ids.clone(), sealed);
+            let asked = match request.force {
+                true => Asked::Forced(ids),
+                false => Asked::Ids(ids),
+            };
+            (request.timeout_ms, wanted, answer, asked)
         }
         OpCode::CREATE_RANGE => {
             let CreateRangeRequest { timeout_ms, range } = decode(frame, CreateRangeRequest::validate)?;
@@ -160,6 +173,34 @@ fn read_range_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
             )
         }
     })
+}
+
+/// Reads what an administrator says is to become of a range server.
+fn read_server_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
+    let request = ReportMetricsRequest::decode(&frame.header)?;
+    let Some(server) = request.range_server else {
+        return Err(Refusal::invalid("the request does not say which range server it is about").into());
+    };
+    let id = server.server_id;
+    let (wanted, how) = match request.wanted {
+        ServerState::DRAINING => (Ok((id, true)), "drain"),
+        ServerState::IN_USE => (Ok((id, false)), "use"),
+        ServerState(other) => {
+            let refusal = Refusal::invalid(format!("{other} is no state of a range server"));
+            (Err(refusal), "unknown")
+        }
+    };
+    let wanted = turn.gate.check_cluster(frame.opcode).and_then(|()| {
+        if turn.node.identity.server_id != Some(id) {
+            return wanted;
+        }
+        let message = format!(
+            "range server {id} is in the process of its placement driver, which keeps no copies for others: it cannot be emptied"
+        );
+        Err(Refusal::new(ErrorCode::UNSUPPORTED_OPERATION, message))
+    });
+    let answer = answer_server_changed(server);
+    Ok((0, Request::Drain(wanted), answer, Asked::Server(id, how)))
 }
 
 /// Decodes a request and validates it as a whole.
@@ -293,6 +334,17 @@ fn answer_id_allocated() -> ChangeAnswer {
             other => (0, failure(other)),
         };
         turn.finish(call, &IdAllocationResponse { id, status });
+    })
+}
+
+fn answer_server_changed(server: RangeServer) -> ChangeAnswer {
+    Answer::new(|turn, call, (reply, _): (Outcomes, Ends)| {
+        let status = match only(reply) {
+            Ok(Outcome::Done) => Status::success(),
+            other => failure(other),
+        };
+        let range_server = Some(server);
+        turn.finish(call, &ReportMetricsResponse { range_server, status });
     })
 }
 

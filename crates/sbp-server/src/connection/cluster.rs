@@ -5,9 +5,8 @@ use std::time::Instant;
 
 use sbp_frame::CallId;
 use sbp_messages::{
-    ClientRole, DescribePlacementDriverClusterResponse, ErrorCode, HeartbeatRequest, PlacementDriverCluster,
-    PlacementDriverNode, RangeServer, ReportMetricsRequest, ReportMetricsResponse, ServerState, Status, check_address,
-    features,
+    ClientRole, DescribePlacementDriverClusterResponse, HeartbeatRequest, PlacementDriverCluster, PlacementDriverNode,
+    RangeServer, ReportMetricsRequest, ReportMetricsResponse, Status, check_address, features,
 };
 use sbp_types::ServerId;
 
@@ -85,10 +84,7 @@ fn note_presence(
             .is_some_and(|known| known.address == server.advertise_addr)
     });
     if !known && !server.advertise_addr.is_empty() {
-        let record = ServerRecord {
-            id,
-            address: server.advertise_addr.clone(),
-        };
+        let record = ServerRecord::new(id, server.advertise_addr.clone());
         // Submitted before `heard`, so that orders given on this HEARTBEAT go to the new address. If it fails, the next
         // HEARTBEAT repeats it.
         let _ended = placement.submit(MetadataJob {
@@ -108,12 +104,9 @@ fn was_given(placement: &PlacementDriver, id: ServerId) -> bool {
 
 /// Answers REPORT_METRICS.
 pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMetricsRequest) -> Result<(), Refusal> {
+    turn.gate.check_report()?;
     let placement = turn.node.any_placement()?;
     let status = match &request.range_server {
-        Some(_) if request.wanted != ServerState::UNSPECIFIED => {
-            let message = "this version of the server does not move ranges away from a range server";
-            Status::error(ErrorCode::UNSUPPORTED_OPERATION, message)
-        }
         Some(server) if placement.takes_on_trust(server.server_id) || was_given(placement, server.server_id) => {
             placement.report(server.server_id, ServerLoad::from(&request));
             Status::success()
@@ -133,6 +126,7 @@ pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMe
 pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Refusal> {
     let placement = turn.node.any_placement()?;
     let range_servers = || placement.range_server_statuses(turn.node.identity.range_server());
+    let (copying_range_cnt, waiting_range_cnt) = placement.copy_counts();
     let cluster = match placement.election() {
         None => PlacementDriverCluster {
             nodes: vec![PlacementDriverNode {
@@ -141,10 +135,14 @@ pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Re
                 is_leader: true,
             }],
             range_servers: Some(range_servers()),
+            copying_range_cnt,
+            waiting_range_cnt,
             ..PlacementDriverCluster::default()
         },
         Some(election) => PlacementDriverCluster {
             range_servers: placement.check_leads().is_ok().then(range_servers),
+            copying_range_cnt,
+            waiting_range_cnt,
             ..election.cluster()
         },
     };

@@ -127,6 +127,12 @@ impl Turn<'_> {
         }
     }
 
+    /// Whether the peer may do this to a stream whose records may be lost by it.
+    pub(super) fn check_forced(&self, opcode: OpCode, stream: StreamId) -> Result<(), Refusal> {
+        let judge = |stream, allowed: &dyn Fn(Option<&str>) -> bool| self.node.with_name(stream, allowed);
+        self.gate.check_forced(opcode, stream, judge)
+    }
+
     /// How many milliseconds the quota of the peer's name asks it to wait; 0: not at all. Counted when it does.
     pub(super) fn quota_wait_ms(&self, direction: Direction) -> i32 {
         let Some(presence) = &self.replier.presence else {

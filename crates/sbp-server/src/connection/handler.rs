@@ -6,7 +6,8 @@ use std::time::Instant;
 use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, GoAway,
-    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, Status, SyncRangesRequest,
+    HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, ServerState, Status,
+    SyncRangesRequest,
 };
 use sbp_session::{CloseReason, Event, RejectReason, Session};
 use sbp_transport::Application;
@@ -171,7 +172,10 @@ impl Connection {
             }
             OpCode::REPORT_METRICS => {
                 let request = ReportMetricsRequest::decode(&frame.header)?;
-                Ok(cluster::handle_report(turn, call, request)?)
+                match request.wanted {
+                    ServerState::UNSPECIFIED => Ok(cluster::handle_report(turn, call, request)?),
+                    _ => work.metadata.handle_change(turn, &frame),
+                }
             }
             OpCode::DESCRIBE_PD_CLUSTER => {
                 DescribePlacementDriverClusterRequest::decode(&frame.header)?;

@@ -80,6 +80,7 @@ impl Campaign {
             asked: JoinSet::new(),
             office: Office::None,
             drivers_due: Instant::now(),
+            looks_at_members: false,
             compaction: None,
         };
         let task = runtime.spawn(task.run(stopped));
@@ -128,6 +129,7 @@ enum Answer {
     Kept(Lease, Kept, Duration),
     Read(Term, Box<Result<Read, String>>),
     Drivers(Option<Vec<String>>),
+    Members(Vec<(String, Option<String>)>),
     Compacted(Option<i64>),
     Left,
 }
@@ -140,6 +142,8 @@ struct Task {
     asked: JoinSet<Answer>,
     office: Office,
     drivers_due: Instant,
+    /// Whether every member of etcd is being asked whether it answers.
+    looks_at_members: bool,
     /// When the next compaction is due, and up to which revision.
     compaction: Option<(Instant, i64)>,
 }
@@ -207,6 +211,11 @@ impl Task {
             let (client, keys) = (Arc::clone(&self.parts.client), self.keys.clone());
             self.asked
                 .spawn(async move { Answer::Drivers(drivers(&client, &keys).await) });
+            if !std::mem::replace(&mut self.looks_at_members, true) {
+                let (client, key) = (Arc::clone(&self.parts.client), self.keys.leader());
+                self.asked
+                    .spawn(async move { Answer::Members(client.look_at_members(key).await) });
+            }
             self.compact();
         }
     }
@@ -250,6 +259,10 @@ impl Task {
                 membership.note_drivers(drivers);
             }
             Answer::Drivers(None) => {}
+            Answer::Members(members) => {
+                membership.note_members(members);
+                self.looks_at_members = false;
+            }
             Answer::Compacted(Some(revision)) => {
                 if let Some((_, until)) = &mut self.compaction {
                     *until = revision;

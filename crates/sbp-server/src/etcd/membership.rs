@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use sbp_locks::{Mutex, MutexGuard};
-use sbp_messages::{Encoder, ErrorCode, PlacementDriverCluster, PlacementDriverNode};
+use sbp_messages::{Encoder, ErrorCode, MetadataStoreMember, PlacementDriverCluster, PlacementDriverNode};
 use sbp_replication::Term;
 use sbp_replication::leadership::{Leader, Leadership, Standing};
 use tokio::sync::{Notify, watch};
@@ -25,6 +25,8 @@ pub(crate) struct Membership {
     leadership: Mutex<Leadership>,
     /// The placement drivers that lived when it was looked last.
     drivers: watch::Sender<Vec<String>>,
+    /// The members of the store, and why those did not answer that did not, when they were asked last.
+    members: Mutex<Vec<(String, Option<String>)>>,
     /// Why the store did not answer last, if it did not.
     trouble: Mutex<Option<String>>,
     /// Woken when there is something to ask of the store before its time.
@@ -39,6 +41,7 @@ impl Membership {
             began: Instant::now(),
             leadership: Mutex::new(Leadership::new(address, Duration::ZERO)),
             drivers: watch::Sender::default(),
+            members: Mutex::default(),
             trouble: Mutex::default(),
             changed: Notify::new(),
         }
@@ -81,6 +84,10 @@ impl Membership {
         self.changed.notified().await;
     }
 
+    pub(super) fn note_members(&self, members: Vec<(String, Option<String>)>) {
+        *self.members.lock() = members;
+    }
+
     pub(super) fn note_drivers(&self, drivers: Vec<String>) {
         self.drivers.send_if_modified(|known| {
             let is_new = *known != drivers;
@@ -114,7 +121,7 @@ impl Membership {
         let cluster = PlacementDriverCluster {
             nodes: vec![self.node(&leader.address, Some(&leader.address))],
             term: i64::try_from(leader.term.0).unwrap_or(i64::MAX),
-            range_servers: None,
+            ..PlacementDriverCluster::default()
         };
         let message = format!("{} leads the placement drivers, not this one", leader.address);
         Refusal {
@@ -154,6 +161,16 @@ impl Election for Membership {
             Standing::Follows(leader) => (Some(leader.address), leader.term),
             Standing::Vacant | Standing::Unreachable => (None, Term::default()),
         };
+        let members: Vec<_> = self
+            .members
+            .lock()
+            .iter()
+            .map(|(address, trouble)| MetadataStoreMember {
+                address: address.clone(),
+                is_up: trouble.is_none(),
+                trouble: trouble.clone().unwrap_or_default(),
+            })
+            .collect();
         let mut addresses = self.drivers.borrow().clone();
         addresses.extend(leader.clone());
         addresses.push(self.address.clone());
@@ -165,7 +182,8 @@ impl Election for Membership {
                 .map(|address| self.node(address, leader.as_deref()))
                 .collect(),
             term: i64::try_from(term.0).unwrap_or(i64::MAX),
-            range_servers: None,
+            metadata_store: (!members.is_empty()).then_some(members),
+            ..PlacementDriverCluster::default()
         }
     }
 }

@@ -70,10 +70,7 @@ fn range(stream: i64, index: i32) -> Change {
 }
 
 fn server(id: i32) -> Change {
-    Change::PutServer(Arc::new(ServerRecord {
-        id: ServerId(id),
-        address: "a:1".to_owned(),
-    }))
+    Change::PutServer(Arc::new(ServerRecord::new(ServerId(id), "a:1")))
 }
 
 /// Does what the writes of these changes say to keys in their order.
@@ -109,6 +106,14 @@ fn read(stored: &std::collections::BTreeMap<Bytes, Bytes>) -> Vec<Change> {
     stored.iter().flat_map(found).collect()
 }
 
+/// A server that is to be emptied.
+fn draining(id: i32) -> Change {
+    Change::PutServer(Arc::new(ServerRecord {
+        draining: true,
+        ..ServerRecord::new(ServerId(id), "b:1")
+    }))
+}
+
 #[test]
 fn what_is_written_is_read_again() {
     let mut stored = std::collections::BTreeMap::new();
@@ -121,6 +126,7 @@ fn what_is_written_is_read_again() {
         stream(7, 1),
         range(7, 0),
         server(2),
+        draining(3),
     ];
     let next = write(&mut stored, &changes, NEXT);
     assert_eq!((next.stream, next.server), (StreamId(9), ServerId(3)));
@@ -131,6 +137,7 @@ fn what_is_written_is_read_again() {
         range(8, 0),
         range(8, 1),
         server(2),
+        draining(3),
         stream(7, 1),
         stream(8, 1),
     ];
@@ -152,6 +159,7 @@ fn what_is_written_is_read_again() {
         Change::NextServerId(ServerId(3)),
         range(7, 1),
         server(2),
+        draining(3),
         stream(7, 1),
     ];
     assert_eq!(read(&stored), expected);

@@ -65,6 +65,8 @@ struct Sending {
     again_at: Option<Instant>,
     /// Entries that are being read from the log.
     reading: Option<Reading>,
+    /// When more of sealed ranges may be sent.
+    paced_until: Option<Instant>,
     /// When the server has to be told what is confirmed.
     tell_at: Option<Instant>,
     hello: HeartbeatRequest,
@@ -121,6 +123,7 @@ async fn begin(links: &Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>)
                 refused: HashSet::new(),
                 again_at: None,
                 reading: None,
+                paced_until: None,
                 tell_at: None,
                 hello: links.dialling.hello.clone(),
                 greetings: JoinSet::new(),
@@ -173,6 +176,7 @@ impl Sending {
     }
 
     fn send(&mut self, ranges: &Arc<RangeServer>) {
+        self.paced_until = self.paced_until.filter(|at| *at > Instant::now());
         if self.reading.is_some() {
             return;
         }
@@ -189,6 +193,8 @@ impl Sending {
             if tells {
                 self.tell_at = None;
             }
+            let until = feed.paced_until.map(|until| until.saturating_sub(ranges.running_for()));
+            self.paced_until = until.map(|left| Instant::now() + left);
             if feed.is_stale && self.tell_at.is_none() {
                 self.tell_at = Some(Instant::now() + CONFIRMED_AFTER);
             }
@@ -234,7 +240,7 @@ impl Sending {
 
     /// Waits for something to do, for a frame to end, or for a greeting to be answered.
     async fn wait(&mut self) -> Option<Event> {
-        let due = self.tell_at.into_iter().chain(self.again_at);
+        let due = self.tell_at.into_iter().chain(self.again_at).chain(self.paced_until);
         let due = due.fold(self.greet_at, Instant::min);
         tokio::select! {
             read = read(&mut self.reading) => {

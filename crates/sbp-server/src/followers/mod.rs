@@ -36,6 +36,8 @@ pub(crate) struct Dialling {
     pub(crate) token: Option<PeerToken>,
     /// Who was not heard for so long is missed.
     pub(crate) patience: Duration,
+    /// The most bytes of sealed ranges that are sent each second, over all servers.
+    pub(crate) copy_bytes_per_second: u64,
 }
 
 /// The links to all servers that hold ranges of this one too. Dropping it ends them.
@@ -64,6 +66,7 @@ impl FollowerLinks {
             links: Mutex::default(),
             look: OnceLock::new(),
         });
+        ranges.bound_copies(links.dialling.copy_bytes_per_second);
         ranges.listen(me, ranges.running_for(), links.dialling.patience);
         let look = look_who_is_missed(Arc::downgrade(ranges));
         let _first = links.look.set(links.dialling.runtime.spawn(look));

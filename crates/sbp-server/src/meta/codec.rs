@@ -21,6 +21,9 @@ const WITH_REPLICAS: u8 = 2;
 const WITH_OPENED: u8 = 3;
 /// The version of range records that end with the servers that may lack some of the range.
 const WITH_INCOMPLETE: u8 = 4;
+/// The version of the records of range servers that are to be emptied: an older version of the software would place ranges
+/// on them.
+const DRAINING: u8 = 2;
 /// The version of stream records that end with an identity.
 const WITH_IDENTITY: u8 = 2;
 /// The version of stream records that end with an identity and with who made the stream.
@@ -242,7 +245,7 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
 
 /// The value of a range server's record, where it has one of its own; its id is the key.
 pub(crate) fn encode_server(server: &ServerRecord) -> Vec<u8> {
-    let mut out = Writer::new(FIRST);
+    let mut out = Writer::new(if server.draining { DRAINING } else { FIRST });
     out.bytes(server.address.as_bytes());
     out.0
 }
@@ -250,11 +253,13 @@ pub(crate) fn encode_server(server: &ServerRecord) -> Vec<u8> {
 /// Reads what [`encode_server`] wrote.
 pub(crate) fn decode_server(id: ServerId, bytes: &[u8]) -> Option<ServerRecord> {
     let (version, mut from) = Reader::versioned(bytes)?;
-    let address = match version {
-        FIRST => from.text()?,
+    let draining = match version {
+        FIRST => false,
+        DRAINING => true,
         _ => return None,
     };
-    from.end(ServerRecord { id, address })
+    let address = from.text()?;
+    from.end(ServerRecord { id, address, draining })
 }
 
 struct Writer(Vec<u8>);

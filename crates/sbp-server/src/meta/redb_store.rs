@@ -1,5 +1,6 @@
 //! Metadata in an embedded transactional store.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,9 @@ const TOMBSTONES: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_st
 const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_ranges");
 /// The addresses of range servers. The table is created with the first server.
 const SERVERS: TableDefinition<'_, i32, &str> = TableDefinition::new("range_servers");
+
+/// The range servers that are to be emptied. The table is created with the first server.
+const DRAINING: TableDefinition<'_, i32, ()> = TableDefinition::new("draining_range_servers");
 
 const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
@@ -212,6 +216,12 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                 MetadataChange::Placement(Change::PutServer(server)) => {
                     let mut servers = transaction.open_table(SERVERS)?;
                     servers.insert(server.id.0, server.address.as_str())?;
+                    let mut draining = transaction.open_table(DRAINING)?;
+                    if server.draining {
+                        draining.insert(server.id.0, ())?;
+                    } else {
+                        draining.remove(server.id.0)?;
+                    }
                 }
                 MetadataChange::Placement(Change::NextServerId(next)) => {
                     numbers.insert(NEXT_SERVER_KEY, u64::try_from(next.0).unwrap_or(0))?;
@@ -259,13 +269,20 @@ fn load_servers(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, Me
         Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
         servers => servers?,
     };
+    let draining = match transaction.open_table(DRAINING) {
+        Err(TableError::TableDoesNotExist(_)) => BTreeSet::new(),
+        draining => {
+            let rows = draining?;
+            let rows = rows.iter()?;
+            rows.map(|row| row.map(|(id, _)| id.value()))
+                .collect::<Result<_, _>>()?
+        }
+    };
     let mut changes = Vec::new();
     for row in servers.iter()? {
         let (id, address) = row?;
-        let server = ServerRecord {
-            id: ServerId(id.value()),
-            address: address.value().to_owned(),
-        };
+        let mut server = ServerRecord::new(ServerId(id.value()), address.value());
+        server.draining = draining.contains(&id.value());
         changes.push(MetadataChange::Placement(Change::PutServer(Arc::new(server))));
     }
     Ok(changes)

@@ -7,7 +7,7 @@ use sbp_log::{FileSystem, RealFileSystem};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::*;
-use crate::placement::{Change, RangeRecord, SchemaRecord, Settings, StreamRecord};
+use crate::placement::{Change, RangeRecord, SchemaRecord, ServerRecord, Settings, StreamRecord};
 use crate::range::{CopyRecord, ReplicaSet};
 
 fn stream(id: i64, name: Option<&str>) -> MetadataChange {
@@ -272,4 +272,36 @@ fn where_a_range_began_and_how_many_parts_begin_it_are_stored() {
             Some(held.clone())
         );
     }
+}
+
+#[test]
+fn what_is_to_become_of_range_servers_is_kept_and_records_from_before_that_are_read() {
+    let draining = |id, draining| ServerRecord {
+        draining,
+        ..ServerRecord::new(ServerId(id), "host:1")
+    };
+    for server in [draining(7, false), draining(7, true)] {
+        let bytes = codec::encode_server(&server);
+        assert_eq!(codec::decode_server(ServerId(7), &bytes), Some(server));
+    }
+    let of_before = b"\x01\0\0\0\x06host:1";
+    assert_eq!(codec::encode_server(&draining(7, false)), of_before);
+    assert_eq!(codec::decode_server(ServerId(7), of_before), Some(draining(7, false)));
+    assert_eq!(
+        codec::decode_server(ServerId(7), b"\x03\0\0\0\x06host:1"),
+        None,
+        "a newer version may mean anything"
+    );
+    let directory = tempfile::tempdir().unwrap();
+    let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
+    let put = |server| MetadataChange::Placement(Change::PutServer(Arc::new(server)));
+    let stored = |changes: &[MetadataChange]| {
+        let mut store = RedbStore::open(&files, directory.path()).unwrap();
+        store.commit(changes).unwrap();
+        drop(store);
+        RedbStore::open(&files, directory.path()).unwrap().load().unwrap()
+    };
+    let both = [put(draining(1, false)), put(draining(2, true))];
+    assert_eq!(stored(&both), both);
+    assert_eq!(stored(&[put(draining(2, false))])[1], put(draining(2, false)));
 }

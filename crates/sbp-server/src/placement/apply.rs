@@ -57,6 +57,8 @@ pub(crate) enum Command {
     AllocateServerId,
     /// A range server reports its address.
     RegisterServer(ServerRecord),
+    /// A range server is to be emptied, or to be used again.
+    Drain { server: ServerId, draining: bool },
     /// No restart can find records of the deleted stream any more: forget that it was deleted.
     DropTombstone(StreamId),
 }
@@ -84,6 +86,7 @@ pub(crate) fn apply(
         Command::CreateRange(range) => create_range(state, candidates, range),
         Command::AllocateServerId => allocate_server_id(state),
         Command::RegisterServer(server) => Ok(register_server(state, server)),
+        Command::Drain { server, draining } => drain_server(state, server, draining),
         Command::DropTombstone(stream) => Ok(Effects {
             changes: vec![Change::DropTombstone(stream)],
             orders: Vec::new(),
@@ -107,7 +110,29 @@ fn allocate_server_id(state: &PlacementState) -> Result<Effects, Refusal> {
     })
 }
 
-fn register_server(state: &PlacementState, server: ServerRecord) -> Effects {
+fn drain_server(state: &PlacementState, server: ServerId, draining: bool) -> Result<Effects, Refusal> {
+    let Some(known) = state.server(server) else {
+        let message =
+            format!("no range server with number {server} has ever registered: `sbp cluster status` lists them");
+        return Err(Refusal::new(ErrorCode::NOT_FOUND, message));
+    };
+    if known.draining == draining {
+        return Ok(Effects::nothing(Outcome::Done));
+    }
+    let server = ServerRecord {
+        draining,
+        ..ServerRecord::clone(known)
+    };
+    Ok(Effects {
+        changes: vec![Change::PutServer(Arc::new(server))],
+        orders: Vec::new(),
+        outcome: Outcome::Done,
+    })
+}
+
+/// What an administrator wants of the server stays as it was.
+fn register_server(state: &PlacementState, mut server: ServerRecord) -> Effects {
+    server.draining = state.is_draining(server.id);
     if state.server(server.id).is_some_and(|known| **known == server) {
         return Effects::nothing(Outcome::Done);
     }

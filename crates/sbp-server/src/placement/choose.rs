@@ -12,6 +12,8 @@ pub(crate) struct Candidate {
     pub(crate) load: ServerLoad,
     /// Whether it can be one of several servers with a range.
     pub(crate) replicates: bool,
+    /// Whether the range is better without it: it is to be emptied, or somebody cannot reach it.
+    pub(crate) avoided: bool,
 }
 
 /// The load of a range server, as it last reported it.
@@ -46,7 +48,8 @@ const CALLS_PER_RANGE: u64 = 100;
 /// `least` of them. `None` when there are fewer.
 ///
 /// Servers with room on their disk come first. Among those the load decides: open ranges plus calls. Among equals the
-/// lowest id wins, so that the same state always gives the same choice. Several copies go to servers that replicate.
+/// lowest id wins, so that the same state always gives the same choice. Several copies go to servers that replicate. None go to
+/// servers that are avoided.
 pub(crate) fn choose(
     state: &PlacementState,
     candidates: &[Candidate],
@@ -55,7 +58,7 @@ pub(crate) fn choose(
 ) -> Option<Vec<ServerId>> {
     let fitting = candidates
         .iter()
-        .filter(|candidate| replicas == 1 || candidate.replicates);
+        .filter(|candidate| !candidate.avoided && (replicas == 1 || candidate.replicates));
     if replicas == 0 || fitting.clone().count() < least.max(1) {
         return None;
     }
@@ -66,14 +69,15 @@ pub(crate) fn choose(
     Some(ranked.into_iter().map(|(_, id)| id).take(replicas).collect())
 }
 
-/// All servers that replicate, the best first for the range behind `ended`: that one counts as work of nobody.
+/// All servers that replicate, the best first for the range behind `ended`: that one counts as work of nobody. Those that are
+/// avoided come last.
 pub(super) fn rank_behind(state: &PlacementState, candidates: &[Candidate], ended: RangeKey) -> Vec<ServerId> {
     let fitting = candidates.iter().filter(|candidate| candidate.replicates);
     let mut ranked: Vec<_> = fitting
-        .map(|candidate| (rank(state, candidate, Some(ended)), candidate.id))
+        .map(|candidate| (candidate.avoided, rank(state, candidate, Some(ended)), candidate.id))
         .collect();
     ranked.sort_unstable();
-    ranked.into_iter().map(|(_, id)| id).collect()
+    ranked.into_iter().map(|(.., id)| id).collect()
 }
 
 fn rank(state: &PlacementState, candidate: &Candidate, ended: Option<RangeKey>) -> (bool, u64) {
@@ -110,6 +114,7 @@ mod tests {
                 fetches: 0,
             },
             replicates: true,
+            avoided: false,
         }
     }
 

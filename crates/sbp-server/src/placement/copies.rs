@@ -3,10 +3,12 @@
 //! A sealed range never changes, so a copy of it can be made at any time, from any server that has all of it. It is made in
 //! three steps, each durable before the next one: the server is written down as one that may lack some of the range, it is
 //! sent what it lacks, and it is written down as complete. Whatever ends in between is begun again. A server that is away is
-//! done without when there are as many whole copies elsewhere as wanted, whoever has made them, and when.
+//! done without when there are as many whole copies elsewhere as wanted, whoever has made them, and when. So is one that is to be
+//! emptied, which may still send its copies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use sbp_messages::ErrorCode;
@@ -36,8 +38,27 @@ pub(super) enum CopyStep {
         epoch: Epoch,
         end: Position,
     },
-    /// The servers that are `away` are not counted on any more: others have all of the range.
+    /// The servers that are `away`, or to be emptied, are not counted on any more: others have all of the range.
     Release { away: Vec<ServerId> },
+}
+
+/// How many copies are being made and how many wait, for other threads.
+#[derive(Debug, Default)]
+pub(super) struct CopyCounts {
+    made: AtomicUsize,
+    waiting: AtomicUsize,
+}
+
+impl CopyCounts {
+    pub(super) fn note(&self, (made, waiting): (usize, usize)) {
+        self.made.store(made, Ordering::Relaxed);
+        self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// How many copies are being made, and how many sealed ranges wait for one.
+    pub(super) fn read(&self) -> (usize, usize) {
+        (self.made.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
+    }
 }
 
 /// A copy that is being made.
@@ -62,6 +83,8 @@ pub(super) struct Copies {
     /// How long a server is away before its copies are made elsewhere.
     replace_after: Duration,
     made: BTreeMap<Copy, Progress>,
+    /// How many sealed ranges wait for a copy.
+    waiting: usize,
 }
 
 impl Copies {
@@ -69,20 +92,22 @@ impl Copies {
         Self {
             replace_after,
             made: BTreeMap::new(),
+            waiting: 0,
         }
     }
 
     /// The steps to begin now. Each is under way until it has [`ended`](Self::ended). Copies of which a server may lack some
     /// come first, then those of servers that are away.
     pub(super) fn due(&mut self, state: &PlacementState, registry: &Registry, now: Instant) -> Vec<(Copy, CopyStep)> {
-        let is_away = |server: ServerId| self.is_away(registry, server, now);
+        let is_gone = |server: ServerId| self.is_gone(state, registry, server, now);
         let gone: Vec<_> = state
             .servers()
             .map(|record| record.id)
-            .filter(|id| is_away(*id))
+            .filter(|id| is_gone(*id))
             .collect();
         let mut candidates = registry.candidates(now);
-        candidates.retain(|candidate| candidate.replicates && self.is_settled(registry, candidate.id, now));
+        let can_hold = |candidate: &Candidate| candidate.replicates && !state.is_draining(candidate.id);
+        candidates.retain(|candidate| can_hold(candidate) && self.is_settled(registry, candidate.id, now));
         let is_wanted = |copy: &Copy| {
             let range = state.range(copy.key);
             range.is_some_and(|range| range.incomplete.contains(&copy.to))
@@ -95,7 +120,10 @@ impl Copies {
         // The state of the writers behind the last range of a stream goes with the next one.
         let has_next = |range: &&Arc<RangeRecord>| next_key(range.key).is_some_and(|next| state.range(next).is_some());
         let has_source = |range: &&Arc<RangeRecord>| range.complete().any(|server| registry.is_up(server, now));
-        let ranges = || state.sealed_and_wanting(&gone).filter(has_next).filter(has_source);
+        // What one server alone has is not copied.
+        let is_shared = |range: &&Arc<RangeRecord>| range.servers.len() > 1;
+        let wanting = || state.sealed_and_wanting(&gone).filter(is_shared);
+        let ranges = || wanting().filter(has_next).filter(has_source);
         for range in ranges() {
             self.release_what_is_away(state, registry, range, now, &mut steps);
         }
@@ -112,6 +140,9 @@ impl Copies {
             }
             self.add_where_few(state, registry, &candidates, range, now, &mut steps);
         }
+        let is_made = |range: &RangeRecord| self.made.keys().any(|copy| copy.key == range.key);
+        let waits = |range: &&Arc<RangeRecord>| self.needs_copy(state, registry, range, now) && !is_made(range);
+        self.waiting = wanting().filter(waits).count();
         steps
     }
 
@@ -123,7 +154,7 @@ impl Copies {
         now: Instant,
         steps: &mut Vec<(Copy, CopyStep)>,
     ) {
-        let away = self.away_of(range, registry, now);
+        let away = self.gone_of(state, range, registry, now);
         let Some(first) = away.first() else { return };
         let copy = Copy {
             key: range.key,
@@ -167,8 +198,7 @@ impl Copies {
         steps: &mut Vec<(Copy, CopyStep)>,
     ) {
         let key = range.key;
-        let stays = |server: &&ServerId| !self.is_away(registry, **server, now);
-        let has_few = range.servers.iter().filter(stays).count() < wanted(state, key.stream);
+        let has_few = self.has_few(state, registry, range, now);
         let is_added = self
             .made
             .keys()
@@ -230,10 +260,33 @@ impl Copies {
         }
     }
 
-    /// The servers of a range that have been away for so long that its copy there is not counted on.
-    fn away_of(&self, range: &RangeRecord, registry: &Registry, now: Instant) -> Vec<ServerId> {
+    /// The servers of a range whose copies are not counted on.
+    fn gone_of(&self, state: &PlacementState, range: &RangeRecord, registry: &Registry, now: Instant) -> Vec<ServerId> {
         let servers = range.servers.iter().copied();
-        servers.filter(|server| self.is_away(registry, *server, now)).collect()
+        servers
+            .filter(|server| self.is_gone(state, registry, *server, now))
+            .collect()
+    }
+
+    /// Whether a range is on too few servers that are counted on.
+    fn has_few(&self, state: &PlacementState, registry: &Registry, range: &RangeRecord, now: Instant) -> bool {
+        let stays = |server: &&ServerId| !self.is_gone(state, registry, **server, now);
+        range.servers.iter().filter(stays).count() < wanted(state, range.key.stream)
+    }
+
+    /// Whether a sealed range wants another copy, or more of one.
+    fn needs_copy(&self, state: &PlacementState, registry: &Registry, range: &RangeRecord, now: Instant) -> bool {
+        !range.incomplete.is_empty() || self.has_few(state, registry, range, now)
+    }
+
+    /// How many copies are being made, and how many sealed ranges wait for one, as it was when it was looked last.
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.made.len(), self.waiting)
+    }
+
+    /// Whether copies on a server are not counted on: it is to be emptied, or has been away for long.
+    fn is_gone(&self, state: &PlacementState, registry: &Registry, server: ServerId, now: Instant) -> bool {
+        state.is_draining(server) || self.is_away(registry, server, now)
     }
 
     fn is_away(&self, registry: &Registry, server: ServerId, now: Instant) -> bool {

@@ -10,11 +10,13 @@ use std::time::Instant;
 
 use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
-use sbp_messages::{ErrorCode, RangeServer as RangeServerName, RangeServerStatus, ServerState};
+use sbp_messages::{ErrorCode, RangeServer as RangeServerName, RangeServerStatus, ServerState, StuckRange};
 use sbp_replication::Term;
 use sbp_types::ServerId;
 
 use super::choose::ServerLoad;
+use super::copies::CopyCounts;
+use super::drain::{Drain, Stuck};
 use super::election::Election;
 use super::range_servers::{RangeServer, RangeServers, reach};
 use super::registry::Registry;
@@ -46,8 +48,14 @@ struct Office {
     /// The term that this belongs to; nothing of it counts in another one.
     term: Term,
     state: Arc<RwLock<PlacementState>>,
+    copies: Arc<CopyCounts>,
     /// The way to the thread that changes the state; `None`: there is none.
     events: Option<mpsc::Sender<Event>>,
+}
+
+/// A count as messages have it.
+fn count(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 impl fmt::Debug for PlacementDriver {
@@ -128,7 +136,9 @@ impl PlacementDriver {
             times: self.times,
         };
         let registry = Arc::clone(&self.registry);
-        let worker = Worker::new(parts, Arc::clone(&published), registry, sender.clone());
+        let copies = Arc::new(CopyCounts::default());
+        let counts = Arc::clone(&copies);
+        let worker = Worker::new(parts, Arc::clone(&published), registry, counts, sender.clone());
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
             .spawn(move || worker.run(&inbox))?;
@@ -136,6 +146,7 @@ impl PlacementDriver {
         *self.office.write() = Office {
             term,
             state: published,
+            copies,
             events: Some(sender),
         };
         Ok(())
@@ -251,20 +262,46 @@ impl PlacementDriver {
             advertise_addr: record.address.clone(),
             ..RangeServerName::default()
         });
+        let drain = Drain::new(&state, &registry, now);
         let status = |server: RangeServerName| {
             let id = server.server_id;
-            let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+            let is_draining = state.is_draining(id);
+            let Stuck { count: stuck, named } = match is_draining {
+                true => drain.stuck(id),
+                false => Stuck::default(),
+            };
+            let named = named.into_iter().map(|(key, reason)| StuckRange {
+                stream_id: key.stream,
+                range_index: key.range,
+                reason,
+            });
+            let free = registry.load(id).free_bytes;
             let silence = registry.silence(id, now).map(|silence| silence.as_millis());
             RangeServerStatus {
                 range_server: Some(server),
-                state: ServerState::IN_USE,
+                state: match is_draining {
+                    true => ServerState::DRAINING,
+                    false => ServerState::IN_USE,
+                },
                 is_up: registry.is_up(id, now),
                 silent_ms: silence.map_or(-1, |millis| i64::try_from(millis).unwrap_or(i64::MAX)),
                 open_range_cnt: count(state.open_ranges_on(id)),
                 missing_replica_cnt: count(state.ranges_lacking_replicas_on(id)),
+                follower_range_cnt: count(state.followed_ranges_on(id)),
+                sealed_range_cnt: count(state.sealed_ranges_on(id)),
+                incomplete_range_cnt: count(state.incomplete_ranges_on(id)),
+                disk_free_space: free.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
+                stuck_range_cnt: count(stuck),
+                stuck: named.collect(),
             }
         };
         own.into_iter().chain(others).map(status).collect()
+    }
+
+    /// How many copies of sealed ranges are being made, and how many sealed ranges wait for one.
+    pub(crate) fn copy_counts(&self) -> (i32, i32) {
+        let (made, waiting) = self.office.read().copies.read();
+        (count(made), count(waiting))
     }
 
     /// The range server, if it is up and its address is known.

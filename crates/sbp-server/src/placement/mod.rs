@@ -7,11 +7,13 @@
 //! operations of each stream in order while range servers do their part.
 
 mod apply;
+mod avoided;
 mod choose;
 mod copies;
 mod create;
 mod delete;
 mod describe;
+mod drain;
 mod driver;
 mod effects;
 mod election;
@@ -19,6 +21,7 @@ mod identity;
 mod list_ranges;
 mod name;
 mod next_range;
+mod on_servers;
 mod operations;
 mod range_servers;
 mod records;
@@ -54,7 +57,7 @@ pub(crate) use range_servers::{AbandonedEnd, RangeServer, RangeServers};
 pub(crate) use records::{RangeRecord, ServerRecord, StreamRecord};
 pub(crate) use request::{MetadataJob, Outcomes, Request};
 pub(crate) use schema::SchemaRecord;
-pub(crate) use seal::{NewRange, SealFor};
+pub(crate) use seal::{NewRange, SealFor, SealWish};
 pub(crate) use settings::{RequestedSettings, Settings};
 pub(crate) use state::{Change, PlacementState};
 pub(crate) use store::{CommitError, PlacementStore};

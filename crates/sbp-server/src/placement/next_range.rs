@@ -32,7 +32,8 @@ pub(super) fn opened_behind(
     end: Offset,
 ) -> Result<Arc<RangeRecord>, Refusal> {
     let next = successor(state, sealed, end)?;
-    if next.replica_count == 1 && sealed.servers.len() == 1 {
+    let stays = |server: &ServerId| !is_avoided(candidates, *server);
+    if next.replica_count == 1 && sealed.servers.len() == 1 && sealed.servers.iter().all(stays) {
         return Ok(next);
     }
     let complete: Vec<ServerId> = sealed.complete().collect();
@@ -41,10 +42,42 @@ pub(super) fn opened_behind(
         complete: &complete,
         knowing: &complete,
     };
-    Ok(Arc::new(RangeRecord {
-        servers: next_servers(state, candidates, &holders, &next)?,
-        ..RangeRecord::clone(&next)
-    }))
+    match on_next_servers(state, candidates, &holders, &next) {
+        // A server in the process of its placement driver is no candidate for copies.
+        Err(_) if next.replica_count == 1 && sealed.servers.len() == 1 => Ok(next),
+        opened => opened,
+    }
+}
+
+fn is_avoided(candidates: &[Candidate], server: ServerId) -> bool {
+    let candidate = candidates.iter().find(|candidate| candidate.id == server);
+    candidate.is_some_and(|candidate| candidate.avoided)
+}
+
+/// The next range on its servers. A range that is to be on one server, and better not on the only one that can begin it, is
+/// opened on that one and on another: it is sealed again, and goes on there.
+pub(super) fn on_next_servers(
+    state: &PlacementState,
+    candidates: &[Candidate],
+    behind: &Holders<'_>,
+    next: &RangeRecord,
+) -> Result<Arc<RangeRecord>, Refusal> {
+    let mut opened = RangeRecord {
+        servers: next_servers(state, candidates, behind, next)?,
+        ..RangeRecord::clone(next)
+    };
+    if let [only] = opened.servers[..]
+        && next.replica_count == 1
+        && is_avoided(candidates, only)
+    {
+        let ranked = rank_behind(state, candidates, behind.key).into_iter();
+        let mut others = ranked.filter(|server| *server != only && !is_avoided(candidates, *server));
+        if let Some(other) = others.next() {
+            opened.servers.push(other);
+            (opened.replica_count, opened.ack_count) = (2, 2);
+        }
+    }
+    Ok(Arc::new(opened))
 }
 
 /// The open range that follows a sealed one, on the same servers.
@@ -77,7 +110,7 @@ pub(super) fn successor(
 }
 
 /// The servers of the next range, the primary first.
-pub(super) fn next_servers(
+fn next_servers(
     state: &PlacementState,
     candidates: &[Candidate],
     behind: &Holders<'_>,
@@ -85,6 +118,8 @@ pub(super) fn next_servers(
 ) -> Result<Vec<ServerId>, Refusal> {
     let ranked = rank_behind(state, candidates, behind.key);
     let has_all = |server: &ServerId| behind.complete.contains(server);
+    let (avoided, ranked): (Vec<ServerId>, Vec<ServerId>) =
+        ranked.into_iter().partition(|server| is_avoided(candidates, *server));
     // Those that have the records come first: readers find all of the stream there.
     let (complete, others): (Vec<ServerId>, Vec<ServerId>) = ranked.into_iter().partition(has_all);
     let holder = |server: ServerId| Holder {
@@ -92,7 +127,7 @@ pub(super) fn next_servers(
         is_complete: has_all(&server),
         knows_writers: behind.knowing.contains(&server),
     };
-    let alive: Vec<_> = complete.into_iter().chain(others).map(holder).collect();
+    let alive: Vec<_> = complete.into_iter().chain(others).chain(avoided).map(holder).collect();
     let count = |count: i8| usize::try_from(count).unwrap_or(0);
     let (replicas, acks) = (count(next.replica_count), count(next.ack_count));
     match choose_next(&alive, replicas, acks, Rules::default()) {

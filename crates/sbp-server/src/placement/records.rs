@@ -107,4 +107,17 @@ pub(crate) struct ServerRecord {
     pub(crate) id: ServerId,
     /// `host:port`, as the server reported it.
     pub(crate) address: String,
+    /// Whether it is to be emptied.
+    pub(crate) draining: bool,
+}
+
+impl ServerRecord {
+    /// A server as it reports itself: in use.
+    pub(crate) fn new(id: ServerId, address: impl Into<String>) -> Self {
+        Self {
+            id,
+            address: address.into(),
+            draining: false,
+        }
+    }
 }

@@ -253,6 +253,7 @@ impl Registry {
             load: load_of(&id),
             // Its ranges are stored with the placement driver's records, which have no fences.
             replicates: false,
+            avoided: false,
         });
         let others = self
             .servers
@@ -262,6 +263,7 @@ impl Registry {
                 id: *id,
                 load: presence.load,
                 replicates: presence.replicates,
+                avoided: false,
             });
         own.into_iter().chain(others).collect()
     }
@@ -408,6 +410,7 @@ mod tests {
             id: OWN,
             load,
             replicates: false,
+            avoided: false,
         };
         assert_eq!(registry.candidates(now), [own]);
         registry.heard(A, 1, true, now);

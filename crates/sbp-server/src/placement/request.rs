@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use sbp_messages::{ErrorCode, RangeId};
-use sbp_types::{Offset, StreamId};
+use sbp_types::{Offset, ServerId, StreamId};
 
 use super::apply::Command;
 use super::create::NewStream;
 use super::effects::Outcome;
 use super::identity::new_identity;
 use super::records::ServerRecord;
-use super::seal::{NewRange, SealFor};
+use super::seal::{NewRange, SealWish};
 use super::update::StreamUpdate;
 use crate::refusal::{Done, Refusal};
 
@@ -25,10 +25,12 @@ pub(crate) enum Request {
     DeleteStreams(Entries<StreamId>),
     /// Streams, and the offset at which each is to begin.
     TrimStreams(Entries<(StreamId, Offset)>),
-    SealRanges(SealFor, Entries<RangeId>),
+    SealRanges(SealWish, Entries<RangeId>),
     CreateRange(Result<NewRange, Refusal>),
     AllocateServerId,
     RegisterServer(ServerRecord),
+    /// Whether a range server is to be emptied.
+    Drain(Result<(ServerId, bool), Refusal>),
 }
 
 /// The results of a request's entries, in request order.
@@ -51,7 +53,7 @@ pub(super) enum Task {
     /// May need the confirmed end of the open range first.
     Trim { stream: StreamId, start: Offset },
     /// May need a range server to seal the range first.
-    Seal { on_behalf: SealFor, target: RangeId },
+    Seal { wish: SealWish, target: RangeId },
 }
 
 impl Task {
@@ -81,10 +83,16 @@ impl Request {
             Self::UpdateStreams(entries) => each(entries, |update| Task::Apply(Command::UpdateStream(update))),
             Self::DeleteStreams(entries) => each(entries, |stream| Task::Apply(Command::DeleteStream(stream))),
             Self::TrimStreams(entries) => each(entries, |(stream, start)| Task::Trim { stream, start }),
-            Self::SealRanges(on_behalf, entries) => each(entries, |target| Task::Seal { on_behalf, target }),
+            Self::SealRanges(wish, entries) => each(entries, |target| Task::Seal {
+                wish: wish.clone(),
+                target,
+            }),
             Self::CreateRange(range) => each(vec![range], |range| Task::Apply(Command::CreateRange(range))),
             Self::AllocateServerId => vec![Ok(Task::Apply(Command::AllocateServerId))],
             Self::RegisterServer(server) => vec![Ok(Task::Apply(Command::RegisterServer(server)))],
+            Self::Drain(wanted) => each(vec![wanted], |(server, draining)| {
+                Task::Apply(Command::Drain { server, draining })
+            }),
         }
     }
 }

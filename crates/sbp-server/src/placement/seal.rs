@@ -21,6 +21,26 @@ pub(crate) enum SealFor {
     PlacementDriver,
 }
 
+/// How ranges are to be sealed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SealWish {
+    pub(crate) on_behalf: SealFor,
+    /// The servers that the next range is better without.
+    pub(crate) avoid: Arc<[ServerId]>,
+    /// Whether too few votes suffice too, although records may be lost.
+    pub(crate) force: bool,
+}
+
+impl From<SealFor> for SealWish {
+    fn from(on_behalf: SealFor) -> Self {
+        Self {
+            on_behalf,
+            avoid: Arc::default(),
+            force: false,
+        }
+    }
+}
+
 /// The next step of a seal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SealPlan {

@@ -6,7 +6,7 @@ use sbp_types::{Position, RangeIndex, RangeKey, ServerId};
 
 use super::choose::Candidate;
 use super::effects::{Effects, Outcome};
-use super::next_range::{Holders, known_range, next_servers, orders, successor};
+use super::next_range::{Holders, known_range, on_next_servers, orders, successor};
 use super::records::RangeRecord;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
@@ -53,11 +53,7 @@ pub(super) fn finish_shared_seal(
             complete: before.as_deref().unwrap_or(&sealed.complete),
             knowing: before.as_deref().unwrap_or(&sealed.knowing),
         };
-        let servers = next_servers(state, candidates, &holders, &next)?;
-        let next = Arc::new(RangeRecord {
-            servers,
-            ..RangeRecord::clone(&next)
-        });
+        let next = on_next_servers(state, candidates, &holders, &next)?;
         changes.push(Change::PutRange(Arc::clone(&next)));
         told.push(Arc::clone(&next));
         outcome = Outcome::Range(next);

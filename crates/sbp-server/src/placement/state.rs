@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
 
+use super::on_servers::OnServers;
 use super::records::{RangeRecord, ServerRecord, StreamRecord};
 
 /// One change of a metadata record, made durable together with others.
@@ -44,55 +45,9 @@ pub(crate) struct PlacementState {
     made_by: HashMap<Arc<str>, u32>,
     tombstones: BTreeSet<StreamId>,
     servers: BTreeMap<ServerId, Arc<ServerRecord>>,
-    /// The open ranges, by the server that takes their appends.
-    open_ranges: HashMap<ServerId, OpenRanges>,
     /// The open ranges that are on several servers, or whose streams are to have several replicas.
     shared: BTreeSet<RangeKey>,
-    sealed: SealedCopies,
-}
-
-/// The sealed ranges of which several servers have copies.
-#[derive(Clone, Debug, Default)]
-struct SealedCopies {
-    /// By each server that has one, whole or not.
-    on: HashMap<ServerId, BTreeSet<RangeKey>>,
-    /// Those that a server may lack some of, or that are on fewer servers than their stream is to have replicas.
-    wanting: BTreeSet<RangeKey>,
-}
-
-impl SealedCopies {
-    fn forget(&mut self, range: &RangeRecord) {
-        for server in &range.servers {
-            if let Some(keys) = self.on.get_mut(server) {
-                keys.remove(&range.key);
-            }
-        }
-        self.wanting.remove(&range.key);
-    }
-
-    /// Notes a range of a stream that is to have so many replicas.
-    fn note(&mut self, range: &RangeRecord, replicas: i8) {
-        if range.end_offset.is_none() || range.servers.len() < 2 {
-            return;
-        }
-        for server in &range.servers {
-            self.on.entry(*server).or_default().insert(range.key);
-        }
-        let has_few = usize::try_from(replicas).is_ok_and(|replicas| range.servers.len() < replicas);
-        if has_few || !range.incomplete.is_empty() {
-            self.wanting.insert(range.key);
-        } else {
-            self.wanting.remove(&range.key);
-        }
-    }
-}
-
-/// How many open ranges send their appends to a server.
-#[derive(Clone, Copy, Debug, Default)]
-struct OpenRanges {
-    all: usize,
-    /// Those on fewer servers than their stream is to have replicas.
-    lacking: usize,
+    on_servers: OnServers,
 }
 
 impl Default for PlacementState {
@@ -106,9 +61,8 @@ impl Default for PlacementState {
             made_by: HashMap::new(),
             tombstones: BTreeSet::new(),
             servers: BTreeMap::new(),
-            open_ranges: HashMap::new(),
             shared: BTreeSet::new(),
-            sealed: SealedCopies::default(),
+            on_servers: OnServers::default(),
         }
     }
 }
@@ -132,22 +86,17 @@ impl PlacementState {
                 let replicas = record.settings.replica_count;
                 if old.is_none_or(|old| old.settings.replica_count != replicas) {
                     let ranges: Vec<_> = self.ranges_of(record.id).cloned().collect();
-                    ranges.iter().for_each(|range| self.sealed.note(range, replicas));
+                    ranges.iter().for_each(|range| self.on_servers.judge(range, replicas));
                 }
             }
             Change::PutRange(record) => {
                 self.uncount(record.key);
-                if let Some(server) = record.appends_go_to() {
-                    let open = self.open_ranges.entry(server).or_default();
-                    open.all += 1;
-                    open.lacking += usize::from(record.lacks_replicas());
-                }
                 let key = record.key;
                 let replicas = self
                     .streams
                     .get(&key.stream)
                     .map(|stream| stream.settings.replica_count);
-                self.sealed.note(&record, replicas.unwrap_or(record.replica_count));
+                self.on_servers.add(&record, replicas.unwrap_or(record.replica_count));
                 self.ranges.insert(key, record);
                 self.note_shared(key);
             }
@@ -181,12 +130,7 @@ impl PlacementState {
     /// Removes the range, as it is stored now, from what is counted of ranges.
     fn uncount(&mut self, key: RangeKey) {
         let Some(range) = self.ranges.get(&key) else { return };
-        self.sealed.forget(range);
-        let server = range.appends_go_to();
-        if let Some(open) = server.and_then(|server| self.open_ranges.get_mut(&server)) {
-            open.all = open.all.saturating_sub(1);
-            open.lacking = open.lacking.saturating_sub(usize::from(range.lacks_replicas()));
-        }
+        self.on_servers.remove(range);
     }
 
     /// Notes whether the range is open and shared, or to be.
@@ -211,18 +155,32 @@ impl PlacementState {
     /// The sealed ranges of which several servers have copies and that may need another one: a server may lack some of them,
     /// they are on too few servers, or on one of `gone`.
     pub(crate) fn sealed_and_wanting(&self, gone: &[ServerId]) -> impl Iterator<Item = &Arc<RangeRecord>> {
-        let on_those = gone.iter().filter_map(|server| self.sealed.on.get(server)).flatten();
-        let on_those = on_those.filter(|key| !self.sealed.wanting.contains(key));
-        let mut keys: Vec<_> = on_those.copied().collect();
-        keys.sort_unstable();
-        keys.dedup();
-        let keys = self.sealed.wanting.iter().copied().chain(keys);
+        let keys = self.on_servers.sealed_and_wanting(gone);
         keys.filter_map(|key| self.ranges.get(&key))
     }
 
-    /// How many sealed ranges that several servers have are on this one, whole or not.
+    /// How many sealed ranges are on a server, whole or not.
     pub(crate) fn sealed_ranges_on(&self, server: ServerId) -> usize {
-        self.sealed.on.get(&server).map_or(0, BTreeSet::len)
+        self.on_servers.on(server).map_or(0, |on| on.sealed.len())
+    }
+
+    /// How many of those the server may lack some of.
+    pub(crate) fn incomplete_ranges_on(&self, server: ServerId) -> usize {
+        self.on_servers.on(server).map_or(0, |on| on.incomplete)
+    }
+
+    /// The ranges of which a copy on this server counts: open ones, then sealed ones.
+    pub(crate) fn ranges_on(&self, server: ServerId) -> impl Iterator<Item = &Arc<RangeRecord>> {
+        let on = self.on_servers.on(server).into_iter();
+        let keys = on.flat_map(|on| on.open.iter().chain(&on.sealed));
+        keys.filter_map(|key| self.ranges.get(key))
+    }
+
+    /// The open ranges of which a copy is on this server.
+    pub(crate) fn open_ranges_with(&self, server: ServerId) -> impl Iterator<Item = &Arc<RangeRecord>> {
+        let on = self.on_servers.on(server).into_iter();
+        let keys = on.flat_map(|on| &on.open);
+        keys.filter_map(|key| self.ranges.get(key))
     }
 
     /// The id the next stream gets.
@@ -339,11 +297,29 @@ impl PlacementState {
 
     /// How many open ranges send their appends to this server.
     pub(crate) fn open_ranges_on(&self, server: ServerId) -> usize {
-        self.open_ranges.get(&server).map_or(0, |open| open.all)
+        self.on_servers.on(server).map_or(0, |on| on.primary)
     }
 
-    /// How many of those are on fewer servers than their stream is to have replicas.
+    /// How many open ranges this server follows another one in.
+    pub(crate) fn followed_ranges_on(&self, server: ServerId) -> usize {
+        self.on_servers
+            .on(server)
+            .map_or(0, |on| on.open.len().saturating_sub(on.primary))
+    }
+
+    /// The servers that are to be emptied.
+    pub(crate) fn draining(&self) -> impl Iterator<Item = ServerId> {
+        let draining = self.servers.values().filter(|server| server.draining);
+        draining.map(|server| server.id)
+    }
+
+    /// Whether a server is to be emptied.
+    pub(crate) fn is_draining(&self, server: ServerId) -> bool {
+        self.servers.get(&server).is_some_and(|server| server.draining)
+    }
+
+    /// How many open ranges whose appends this server takes are on fewer servers than their stream is to have replicas.
     pub(crate) fn ranges_lacking_replicas_on(&self, server: ServerId) -> usize {
-        self.open_ranges.get(&server).map_or(0, |open| open.lacking)
+        self.on_servers.on(server).map_or(0, |on| on.lacking)
     }
 }

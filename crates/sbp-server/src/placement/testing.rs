@@ -45,5 +45,5 @@ pub(crate) fn seal(stream: StreamId) -> Request {
         epoch: None,
         end_offset: None,
     };
-    Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)])
+    Request::SealRanges(SealFor::PlacementDriver.into(), vec![Ok(target)])
 }

@@ -25,6 +25,7 @@ const CANDIDATES: [Candidate; 1] = [Candidate {
         fetches: 0,
     },
     replicates: false,
+    avoided: false,
 }];
 const IDENTITY: StreamIdentity = StreamIdentity([7; 16]);
 const NOW: TimestampMs = TimestampMs(1_700_000_000_000);

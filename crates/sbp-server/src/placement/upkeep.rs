@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use sbp_types::{Epoch, RangeKey, ServerId, StreamId};
 
 use super::choose::Candidate;
+use super::drain::Drain;
 use super::records::RangeRecord;
 use super::registry::Registry;
 use super::settings::Settings;
@@ -14,6 +15,8 @@ use super::state::PlacementState;
 
 /// The most ranges that go on on more servers at once: each writes the state of its writers and has them synced.
 const MOST_RENEWALS: usize = 100;
+/// When a stream that was to leave a server and has not is sealed again.
+const DRAIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a range is sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +27,8 @@ pub(super) enum Why {
     FewReplicas,
     /// Its stream is to have another number of replicas, or of acknowledgements.
     OtherNumbers,
+    /// It is on a server that is to be emptied.
+    Draining,
 }
 
 impl fmt::Display for Why {
@@ -32,6 +37,7 @@ impl fmt::Display for Why {
             Self::PrimaryGone => "its primary is gone",
             Self::FewReplicas => "it has fewer replicas than its stream is to have, and there are servers for more",
             Self::OtherNumbers => "its stream is to have another number of replicas or acknowledgements",
+            Self::Draining => "it is on a server that is to be emptied",
         })
     }
 }
@@ -49,8 +55,8 @@ pub(super) struct Due {
 pub(super) struct Upkeep {
     renew_after: Duration,
     under_way: BTreeMap<RangeKey, Why>,
-    /// When a stream was given other servers. It is not again for a while: should that not have helped, its ranges would be
-    /// sealed one after the other.
+    /// Until when a stream that was given other servers is not given others again: should that not have helped, its ranges would
+    /// be sealed one after the other.
     renewed: HashMap<StreamId, Instant>,
 }
 
@@ -67,17 +73,19 @@ impl Upkeep {
     pub(super) fn due(&mut self, state: &PlacementState, registry: &Registry, now: Instant) -> Vec<Due> {
         let mut candidates = registry.candidates(now);
         candidates.retain(|candidate| candidate.replicates);
-        self.renewed
-            .retain(|_, at| now.saturating_duration_since(*at) < self.renew_after);
+        self.renewed.retain(|_, until| now < *until);
         let look = Look {
+            state,
             registry,
+            drain: Drain::new(state, registry, now),
             candidates,
             renew_after: self.renew_after,
             now,
         };
         let mut room = MOST_RENEWALS.saturating_sub(self.renewals());
         let mut due = Vec::new();
-        for range in state.shared_ranges() {
+        let on_draining = state.draining().flat_map(|server| state.open_ranges_with(server));
+        for range in state.shared_ranges().chain(on_draining) {
             let Some(stream) = state.stream(range.key.stream) else {
                 continue;
             };
@@ -92,7 +100,12 @@ impl Upkeep {
                     continue;
                 }
                 room -= 1;
-                self.renewed.insert(range.key.stream, now);
+                let pause = match why {
+                    // A range that one server alone has goes on on another one in two steps.
+                    Why::Draining => DRAIN_AGAIN_AFTER.min(self.renew_after),
+                    _ => self.renew_after,
+                };
+                self.renewed.insert(range.key.stream, now + pause);
             }
             self.under_way.insert(range.key, why);
             due.push(Due {
@@ -117,6 +130,8 @@ impl Upkeep {
 
 /// The range servers at one moment.
 struct Look<'a> {
+    state: &'a PlacementState,
+    drain: Drain<'a>,
     registry: &'a Registry,
     /// The servers that are up and keep copies for others.
     candidates: Vec<Candidate>,
@@ -134,6 +149,10 @@ impl Look<'_> {
         // Without its only server a range cannot be sealed.
         if !self.registry.is_up(primary, self.now) {
             return None;
+        }
+        let is_draining = |server: &ServerId| self.state.is_draining(*server);
+        if range.servers.iter().any(is_draining) && self.drain.why_stuck(range).is_none() {
+            return Some(Why::Draining);
         }
         let count = |count: i8| usize::try_from(count).unwrap_or(0);
         let (wanted, acks) = (count(settings.replica_count), count(settings.ack_count));
@@ -155,7 +174,8 @@ impl Look<'_> {
     /// Whether a server could hold the next range, does not hold this one, and has been there long enough to be relied on.
     fn is_new(&self, range: &RangeRecord, candidate: &Candidate) -> bool {
         let up_for = self.registry.up_for(candidate.id, self.now);
-        !range.servers.contains(&candidate.id) && up_for.is_some_and(|up_for| up_for >= self.renew_after)
+        let could = !range.servers.contains(&candidate.id) && !self.state.is_draining(candidate.id);
+        could && up_for.is_some_and(|up_for| up_for >= self.renew_after)
     }
 }
 
@@ -165,7 +185,7 @@ mod tests {
 
     use sbp_types::{Offset, RangeIndex, TimestampMs};
 
-    use super::super::records::StreamRecord;
+    use super::super::records::{ServerRecord, StreamRecord};
     use super::super::state::Change;
     use super::*;
 
@@ -363,5 +383,33 @@ mod tests {
             scene.range(stream, 0, &[1, 2, 3], (3, 2));
         }
         assert_eq!(scene.due().len(), 10);
+    }
+
+    #[test]
+    fn open_ranges_leave_a_server_that_is_to_be_emptied_where_enough_others_are_there() {
+        let mut scene = Scene::new();
+        scene.open(1, &[1, 2, 3], (3, 2));
+        scene.open(2, &[2, 3], (2, 2));
+        scene.open(3, &[2], (1, 1));
+        scene.open(4, &[1, 3], (2, 2));
+        scene.pass(5, &[1, 2, 3]);
+        assert_eq!(scene.due(), []);
+        scene.state.install(Change::PutServer(Arc::new(ServerRecord {
+            draining: true,
+            ..ServerRecord::new(ServerId(2), "b:1")
+        })));
+        let due = [(key(2, 0), Why::Draining), (key(3, 0), Why::Draining)];
+        assert_eq!(scene.due(), due, "for the first one, there are too few others");
+        due.iter().for_each(|(key, _)| scene.upkeep.ended(*key));
+        assert_eq!(scene.due(), [], "not again at once, should it have failed");
+        scene.pass(1, &[1, 2, 3, 4]);
+        assert_eq!(
+            scene.due(),
+            [
+                (key(1, 0), Why::Draining),
+                (key(2, 0), Why::Draining),
+                (key(3, 0), Why::Draining)
+            ]
+        );
     }
 }

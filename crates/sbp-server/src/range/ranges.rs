@@ -11,7 +11,7 @@ use sbp_types::{Offset, RangeKey, StreamId, TimestampMs, WriterId};
 
 use super::append::AppendDecision;
 use super::command::{Command, Effect};
-use super::copies::{CopyWork, Hearing, Kept, Outboxes, Questions, Repeated, SealWork};
+use super::copies::{CopyWork, Hearing, Kept, Outboxes, Pace, Questions, Repeated, SealWork};
 use super::elsewhere::Elsewhere;
 use super::job::{AppendJob, LogContext, Promise, batch_entry, fence_entry};
 use super::notifications::Notifications;
@@ -53,6 +53,8 @@ pub(crate) struct Ranges {
     pub(super) log_failure: Option<Refusal>,
     /// What followers have to be sent.
     pub(super) outboxes: Outboxes,
+    /// Bounds what is sent of sealed ranges.
+    pub(super) pace: Pace,
     /// Questions where shared ranges end.
     pub(super) questions: Questions,
     /// Seals of shared ranges.

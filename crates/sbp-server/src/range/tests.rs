@@ -16,6 +16,7 @@ mod invariants;
 mod listener;
 mod mistrust;
 mod orders;
+mod paced;
 mod rig;
 mod writers;
 mod writers_travel;

@@ -51,10 +51,7 @@ pub(crate) fn located(range: &Range) -> impl Iterator<Item = ServerRecord> {
 /// Where a server is, if that can be dialled.
 pub(crate) fn server_record(server: &sbp_messages::RangeServer) -> Option<ServerRecord> {
     let sound = server.server_id.0 >= 1 && check_address(&server.advertise_addr).is_ok();
-    sound.then(|| ServerRecord {
-        id: server.server_id,
-        address: server.advertise_addr.clone(),
-    })
+    sound.then(|| ServerRecord::new(server.server_id, server.advertise_addr.clone()))
 }
 
 /// The message of a range that `me` holds; `next` is its confirmed end.

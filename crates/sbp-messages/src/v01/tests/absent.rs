@@ -99,6 +99,8 @@ fn an_empty_table_reads_as_the_default_of_every_part() {
     check::<PlacementDriverNode>();
     check::<PlacementDriverCluster>();
     check::<RangeServerStatus>();
+    check::<MetadataStoreMember>();
+    check::<StuckRange>();
     check::<KeyValue>();
     check::<Feature>();
 }

@@ -2,7 +2,7 @@
 
 use proptest::option;
 use proptest::prelude::*;
-use sbp_types::{Offset, ServerId, StreamId};
+use sbp_types::{Offset, RangeIndex, ServerId, StreamId};
 
 use super::strategies::*;
 use crate::*;
@@ -198,31 +198,59 @@ pub(super) fn cluster() -> impl Strategy<Value = PlacementDriverCluster> {
         advertise_addr,
         is_leader,
     });
+    let stuck = (any::<i64>(), any::<i32>(), string()).prop_map(|(stream, range, reason)| StuckRange {
+        stream_id: StreamId(stream),
+        range_index: RangeIndex(range),
+        reason,
+    });
     let server = (
         option::of(range_server()),
         any::<i8>(),
         any::<bool>(),
         any::<i64>(),
-        any::<i32>(),
-        any::<i32>(),
+        any::<[i32; 6]>(),
+        any::<i64>(),
+        some(stuck),
     );
     let server = server.prop_map(
-        |(range_server, state, is_up, silent_ms, open_range_cnt, missing_replica_cnt)| RangeServerStatus {
+        |(range_server, state, is_up, silent_ms, counts, disk_free_space, stuck)| RangeServerStatus {
             range_server,
             state: ServerState(state),
             is_up,
             silent_ms,
-            open_range_cnt,
-            missing_replica_cnt,
+            open_range_cnt: counts[0],
+            missing_replica_cnt: counts[1],
+            follower_range_cnt: counts[2],
+            sealed_range_cnt: counts[3],
+            incomplete_range_cnt: counts[4],
+            disk_free_space,
+            stuck_range_cnt: counts[5],
+            stuck,
         },
     );
-    (some(node), or_absent(), option::of(some(server))).prop_map(|(nodes, term, range_servers)| {
-        PlacementDriverCluster {
+    let member = (string(), any::<bool>(), string()).prop_map(|(address, is_up, trouble)| MetadataStoreMember {
+        address,
+        is_up,
+        trouble,
+    });
+    let counts = (or_absent(), or_absent());
+    let cluster = (
+        some(node),
+        or_absent(),
+        option::of(some(server)),
+        counts,
+        option::of(some(member)),
+    );
+    cluster.prop_map(
+        |(nodes, term, range_servers, (copying_range_cnt, waiting_range_cnt), metadata_store)| PlacementDriverCluster {
             nodes,
             term,
             range_servers,
-        }
-    })
+            copying_range_cnt,
+            waiting_range_cnt,
+            metadata_store,
+        },
+    )
 }
 
 pub(super) fn describe_cluster_request() -> impl Strategy<Value = DescribePlacementDriverClusterRequest> {

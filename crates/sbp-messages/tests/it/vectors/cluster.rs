@@ -2,6 +2,7 @@
 
 use bytes::BytesMut;
 use sbp_messages::*;
+use sbp_types::{RangeIndex, StreamId};
 
 use super::count::Count;
 use super::headers;
@@ -20,6 +21,25 @@ fn cluster(n: &mut Count) -> PlacementDriverCluster {
         nodes: n.two(node),
         term: n.extension(0, Count::long),
         range_servers: n.extension(None, |n| Some(n.two(range_server_status))),
+        copying_range_cnt: n.extension(0, Count::int),
+        waiting_range_cnt: n.extension(0, Count::int),
+        metadata_store: n.extension(None, |n| Some(n.two(metadata_store_member))),
+    }
+}
+
+fn metadata_store_member(n: &mut Count) -> MetadataStoreMember {
+    MetadataStoreMember {
+        address: n.text(),
+        is_up: true,
+        trouble: n.text(),
+    }
+}
+
+fn stuck(n: &mut Count) -> StuckRange {
+    StuckRange {
+        stream_id: StreamId(n.long()),
+        range_index: RangeIndex(n.int()),
+        reason: n.text(),
     }
 }
 
@@ -31,6 +51,12 @@ fn range_server_status(n: &mut Count) -> RangeServerStatus {
         silent_ms: n.long(),
         open_range_cnt: n.int(),
         missing_replica_cnt: n.int(),
+        follower_range_cnt: n.int(),
+        sealed_range_cnt: n.int(),
+        incomplete_range_cnt: n.int(),
+        disk_free_space: n.long(),
+        stuck_range_cnt: n.int(),
+        stuck: n.two(stuck),
     }
 }
 

@@ -655,10 +655,7 @@ fn server_ids_grow_from_one_and_are_never_given_twice() {
         let given = run(&mut state, Command::AllocateServerId).unwrap();
         assert_eq!(given, Outcome::Server(ServerId(expected)));
     }
-    let known = ServerRecord {
-        id: ServerId(9),
-        address: "host:1".to_owned(),
-    };
+    let known = ServerRecord::new(ServerId(9), "host:1");
     run(&mut state, Command::RegisterServer(known.clone())).unwrap();
     assert_eq!(
         run(&mut state, Command::AllocateServerId).unwrap(),
@@ -681,6 +678,7 @@ fn new_streams_are_spread_over_the_servers_that_are_up() {
         id: ServerId(id),
         load: ServerLoad::default(),
         replicates: false,
+        avoided: false,
     });
     let mut placed = Vec::new();
     for _stream in 0..4 {

@@ -52,14 +52,23 @@ impl Scene {
             now,
         };
         for id in 1..=5 {
-            scene.state.install(Change::PutServer(Arc::new(ServerRecord {
-                id: ServerId(id),
-                address: format!("server-{id}:1"),
-            })));
+            scene.state.install(Change::PutServer(Arc::new(ServerRecord::new(
+                ServerId(id),
+                format!("server-{id}:1"),
+            ))));
         }
         scene.stream(replicas);
         scene.pass(10, &[1, 2, 3, 4, 5]);
         scene
+    }
+
+    /// What is to become of a server.
+    fn drain(&mut self, server: i32, draining: bool) {
+        let server = ServerId(server);
+        let effects = apply(&self.state, &[], Command::Drain { server, draining }, NOW).unwrap();
+        for change in effects.changes {
+            self.state.install(change);
+        }
     }
 
     fn stream(&mut self, replicas: i8) {
@@ -176,6 +185,53 @@ fn a_server_that_lacks_some_of_a_sealed_range_is_sent_it_when_it_is_there() {
         (ids(&[1, 2, 3]), vec![])
     );
     assert_eq!(scene.due(), []);
+}
+
+#[test]
+fn a_server_that_is_to_be_emptied_sends_its_copies_and_is_then_done_without() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[2, 3], false);
+    scene.range(1, &[2, 3, 4], &[], true);
+    scene.drain(1, true);
+    scene.drain(5, true);
+    let due = scene.due();
+    assert_eq!(
+        due,
+        [
+            (copy(0, 2), sends(1, 0)),
+            (copy(0, 3), sends(1, 0)),
+            (copy(0, 4), CopyStep::Add)
+        ],
+        "it alone has everything; 5 gets nothing"
+    );
+    assert_eq!(scene.copies.counts(), (3, 0));
+    scene.finish(copy(0, 2));
+    scene.finish(copy(0, 3));
+    assert_eq!(scene.due(), [], "two are whole elsewhere, and three are wanted");
+    scene.apply(Command::AddCopy(copy(0, 4)));
+    scene.copies.ended(copy(0, 4), true, scene.now);
+    assert_eq!(scene.due().len(), 1);
+    scene.finish(copy(0, 4));
+    assert_eq!(scene.due(), [(copy(0, 1), releases(&[1]))]);
+    assert_eq!(scene.release(copy(0, 1), &[1]).servers, ids(&[2, 3, 4]));
+    assert_eq!((scene.due(), scene.copies.counts()), (vec![], (0, 0)));
+}
+
+#[test]
+fn a_server_that_is_taken_back_before_its_copies_were_made_keeps_them() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[], false);
+    scene.range(1, &[1, 2, 3], &[], true);
+    scene.drain(4, true);
+    scene.drain(5, true);
+    scene.drain(1, true);
+    assert_eq!(
+        (scene.due(), scene.copies.counts()),
+        (vec![], (0, 1)),
+        "nobody is left to copy to"
+    );
+    scene.drain(1, false);
+    assert_eq!((scene.due(), scene.copies.counts()), (vec![], (0, 0)));
 }
 
 #[test]

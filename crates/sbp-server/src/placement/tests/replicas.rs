@@ -13,6 +13,7 @@ fn candidates(replicating: &[i32], others: &[i32]) -> Vec<Candidate> {
             id: ServerId(*id),
             load: ServerLoad::default(),
             replicates,
+            avoided: false,
         }
     };
     let replicating = replicating.iter().map(candidate(true));
@@ -394,4 +395,86 @@ fn a_range_that_its_primary_never_began_is_passed_over_to_those_who_have_the_one
         ids(&[1, 3]),
         "also behind several that were never begun"
     );
+}
+
+#[test]
+fn a_range_leaves_the_only_server_that_has_it_in_two_steps() {
+    let mut state = PlacementState::default();
+    let mut up = candidates(&[1, 2], &[]);
+    let (first, _) = open(&mut state, &up, wanted(1, 0));
+    assert_eq!(first.servers, [ServerId(1)]);
+    up[0].avoided = true;
+    let run = |state: &mut PlacementState, command| {
+        let effects = apply(state, &up, command, NOW).unwrap();
+        for change in effects.changes {
+            state.install(change);
+        }
+        match effects.outcome {
+            Outcome::Range(range) => range,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (key, end) = (first.key, Offset(5));
+    let between = run(
+        &mut state,
+        Command::FinishSeal {
+            key,
+            end,
+            open_next: true,
+        },
+    );
+    assert_eq!(
+        between.servers,
+        [1, 2].map(ServerId),
+        "only the first one knows the writers"
+    );
+    assert_eq!((between.replica_count, between.ack_count), (2, 2));
+    assert!(
+        range_with_other_numbers(&state, key.stream).is_some(),
+        "so it is sealed again"
+    );
+    let last = run(
+        &mut state,
+        Command::FinishSharedSeal(SharedEnd {
+            key: between.key,
+            end: Position::start(end),
+            complete: [1, 2].map(ServerId).to_vec(),
+            knowing: [1, 2].map(ServerId).to_vec(),
+            open_next: true,
+        }),
+    );
+    assert_eq!(last.servers, [ServerId(2)]);
+    assert_eq!((last.replica_count, last.ack_count), (1, 1));
+}
+
+#[test]
+fn servers_that_are_avoided_come_last_and_get_no_new_stream() {
+    let mut state = PlacementState::default();
+    let mut up = candidates(&[1, 2, 3, 4], &[]);
+    let (first, _) = open(&mut state, &up, wanted(3, 2));
+    assert_eq!(first.servers, [1, 2, 3].map(ServerId));
+    up[0].avoided = true;
+    let seal = |state: &PlacementState, up: &[Candidate]| {
+        let complete = first.servers.clone();
+        let command = Command::FinishSharedSeal(SharedEnd {
+            key: first.key,
+            end: Position::start(Offset(5)),
+            knowing: complete.clone(),
+            complete,
+            open_next: true,
+        });
+        match apply(state, up, command, NOW).unwrap().outcome {
+            Outcome::Range(range) => range.servers.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(seal(&state, &up), [2, 3, 4].map(ServerId));
+    assert_eq!(
+        seal(&state, &up[..3]),
+        [2, 3, 1].map(ServerId),
+        "rather it than too few"
+    );
+    assert_eq!(open(&mut state, &up, wanted(3, 2)).0.servers, [2, 3, 4].map(ServerId));
+    let refused = decide(&state, &up[..3], wanted(3, 3)).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PD_NO_AVAILABLE_RS);
 }

@@ -12,6 +12,7 @@ impl Worker {
     /// Begins the copies that are due.
     pub(super) fn copy_what_is_due(&mut self, now: Instant) {
         let due = self.copies.due(&self.state, &self.registry.lock(), now);
+        self.copy_counts.note(self.copies.counts());
         for (copy, step) in due {
             let Copy { key, to } = copy;
             match step {
@@ -20,7 +21,7 @@ impl Worker {
                     self.note_copy(copy, Command::AddCopy(copy));
                 }
                 CopyStep::Release { away } => {
-                    tracing::info!(range = %key, ?away, "servers that are away are not counted on any more for a sealed range");
+                    tracing::info!(range = %key, ?away, "servers are not counted on any more for a sealed range: others have it");
                     self.note_copy(copy, Command::ReleaseCopies { key, away });
                 }
                 CopyStep::Send { source, epoch, end } => {

@@ -28,14 +28,15 @@ use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
 use self::shared_seal::SharedSeal;
 use self::watch::Timer;
 use super::apply::{Command, apply};
+use super::avoided::Avoided;
 use super::choose::Candidate;
-use super::copies::{Copies, Copy};
+use super::copies::{Copies, Copy, CopyCounts};
 use super::effects::{Effects, Order, Outcome};
 use super::operations::{OperationId, Operations};
 use super::range_servers::{AbandonedEnd, RangeServer, RangeServers, reach};
 use super::registry::Registry;
 use super::request::{MetadataJob, Task};
-use super::seal::{SealFor, SealPlan, check_successor, plan_seal};
+use super::seal::{SealFor, SealPlan, SealWish, check_successor, plan_seal};
 use super::state::{Change, PlacementState};
 use super::store::{CommitError, PlacementStore};
 use super::trim::{TrimPlan, plan_trim};
@@ -181,6 +182,9 @@ pub(super) struct Worker {
     next_look: Option<Instant>,
     upkeep: Upkeep,
     copies: Copies,
+    /// What other threads are told of them.
+    copy_counts: Arc<CopyCounts>,
+    avoided: Avoided,
     /// Requests that came before the range servers they need had the time to report.
     early: Vec<(OperationId, Task)>,
     /// Until when range servers have the time to report to a placement driver that has started.
@@ -194,6 +198,7 @@ impl Worker {
         parts: DriverParts,
         published: Arc<RwLock<PlacementState>>,
         registry: Arc<Mutex<Registry>>,
+        copy_counts: Arc<CopyCounts>,
         events: mpsc::Sender<Event>,
     ) -> Self {
         let DriverParts {
@@ -230,6 +235,8 @@ impl Worker {
             next_look: Some(now),
             upkeep: Upkeep::new(times.renew_after),
             copies: Copies::new(times.replace_after),
+            copy_counts,
+            avoided: Avoided::default(),
             early: Vec::new(),
             reported_by,
             is_deposed: false,
@@ -361,20 +368,36 @@ impl Worker {
                 }
                 Ok(TrimPlan::AskEnd(server, key)) => self.ask_end(id, server, key, start),
             },
-            Task::Seal { on_behalf, target } => self.seal(id, target, on_behalf),
+            Task::Seal { wish, target } => self.seal(id, target, &wish),
         }
     }
 
     /// Begins to seal a range.
-    fn seal(&mut self, id: OperationId, target: RangeId, on_behalf: SealFor) {
-        let open_next = on_behalf == SealFor::PlacementDriver;
-        match plan_seal(&self.state, target, on_behalf) {
+    fn seal(&mut self, id: OperationId, target: RangeId, wish: &SealWish) {
+        let open_next = wish.on_behalf == SealFor::PlacementDriver;
+        self.avoided.note(target.stream_id, &wish.avoid, Instant::now());
+        match plan_seal(&self.state, target, wish.on_behalf) {
             Err(refusal) => self.operations.finish(id, Err(refusal)),
             Ok(SealPlan::Done(range)) => self.operations.finish(id, Ok(Outcome::Range(range))),
-            Ok(SealPlan::SealShared(range)) => self.seal_shared(id, &range, target.end_offset, open_next),
+            Ok(SealPlan::SealShared(range)) => {
+                let expected = target.end_offset;
+                self.seal_shared(id, &range, expected, wish);
+            }
             Ok(SealPlan::OpenNext(key)) => self.stage(Some(id), Command::OpenNext(key), None),
+            Ok(SealPlan::Seal { server, key, .. }) if wish.force => {
+                let message = match self.reach(server) {
+                    Ok(_) => format!(
+                        "range server {server} alone has range {key}, and is up: it can be sealed without force"
+                    ),
+                    Err(_) => format!(
+                        "range server {server} alone has range {key}: without it nothing of the range is left, and it cannot be \
+                         ended by force; start that server again, or delete the stream"
+                    ),
+                };
+                self.operations.finish(id, Err(Refusal::invalid(message)));
+            }
             Ok(SealPlan::Seal { server, key, epoch }) => {
-                if open_next && let Err(refusal) = check_successor(&self.state, &self.candidates(), key) {
+                if open_next && let Err(refusal) = check_successor(&self.state, &self.candidates_for(key.stream), key) {
                     return self.operations.finish(id, Err(refusal));
                 }
                 let waiting = AwaitedStep::Seal {
@@ -493,8 +516,22 @@ impl Worker {
         }
     }
 
+    /// The range servers that are up. Those that are to be emptied are avoided.
     fn candidates(&self) -> Vec<Candidate> {
-        self.registry.lock().candidates(Instant::now())
+        let mut candidates = self.registry.lock().candidates(Instant::now());
+        for candidate in &mut candidates {
+            candidate.avoided = self.state.is_draining(candidate.id);
+        }
+        candidates
+    }
+
+    /// The same for the next range of a stream, which may be better without others too.
+    fn candidates_for(&self, stream: StreamId) -> Vec<Candidate> {
+        let mut candidates = self.candidates();
+        for candidate in &mut candidates {
+            candidate.avoided |= self.avoided.has(stream, candidate.id, Instant::now());
+        }
+        candidates
     }
 
     fn decide(&self, command: Command) -> Result<Effects, Refusal> {
@@ -506,11 +543,9 @@ impl Worker {
                 }
                 self.candidates()
             }
-            Command::UpdateStream(_)
-            | Command::FinishSeal { .. }
-            | Command::FinishSharedSeal(_)
-            | Command::OpenNext(_)
-            | Command::CreateRange(_) => self.candidates(),
+            Command::UpdateStream(_) | Command::CreateRange(_) => self.candidates(),
+            Command::FinishSeal { key, .. } | Command::OpenNext(key) => self.candidates_for(key.stream),
+            Command::FinishSharedSeal(end) => self.candidates_for(end.key.stream),
             _ => Vec::new(),
         };
         apply(&self.state, &candidates, command, self.clock.now())
@@ -591,7 +626,7 @@ impl Worker {
             && let Some(target) = range_with_other_numbers(&self.state, stream.id)
         {
             self.operations.answer_instead(id, Ok(outcome));
-            return self.seal(id, target, SealFor::PlacementDriver);
+            return self.seal(id, target, &SealFor::PlacementDriver.into());
         }
         self.finish(id, Ok(outcome));
     }

@@ -12,7 +12,9 @@ use super::watch::Timer;
 use super::{AwaitedStep, Event, Worker};
 use crate::placement::apply::Command;
 use crate::placement::operations::OperationId;
+use crate::placement::range_servers::reach;
 use crate::placement::records::RangeRecord;
+use crate::placement::seal::{SealFor, SealWish};
 use crate::placement::shared_end::SharedEnd;
 use crate::range::FencedEnd;
 use crate::refusal::Refusal;
@@ -29,6 +31,10 @@ pub(super) struct SharedSeal {
     /// The end that the requester expects, if any.
     expected: Option<Offset>,
     open_next: bool,
+    /// Whether too few votes suffice too.
+    force: bool,
+    /// What the servers that voted know to be confirmed.
+    confirmed: Option<Position>,
     /// Servers whose votes are waited for; none once it is decided.
     asked: SmallVec<[ServerId; 3]>,
     /// Whether the votes are counted. What comes later changes nothing.
@@ -84,7 +90,7 @@ impl Worker {
         id: OperationId,
         range: &Arc<RangeRecord>,
         expected: Option<Offset>,
-        open_next: bool,
+        wish: &SealWish,
     ) {
         let Some(known) = replicated(range) else {
             let message = format!("range {} has impossible numbers of servers", range.key);
@@ -97,7 +103,9 @@ impl Worker {
             job: seal_job(&Arc::new(known), range.start_offset),
             trimmed: range.start_offset,
             expected,
-            open_next,
+            open_next: wish.on_behalf == SealFor::PlacementDriver,
+            force: wish.force,
+            confirmed: None,
             asked: SmallVec::new(),
             is_decided: false,
             decide_at: None,
@@ -126,12 +134,14 @@ impl Worker {
         seal.writing.clear();
         // A fence that cannot lead to an end only stops the range.
         let needed = range.quorum.votes(Rules::default());
+        let force = seal.force;
         let reachable = range
             .servers
             .iter()
             .filter(|server| self.reach(**server).is_ok())
             .count();
-        if reachable < needed {
+        let suffice = if force { 1 } else { needed };
+        if reachable < suffice {
             return self.give_up_seal(id, &format!("{needed} of them have to, and {reachable} are up"));
         }
         for server in range.servers.iter().copied() {
@@ -150,7 +160,10 @@ impl Worker {
         };
         seal.asked.retain(|asked| *asked != server);
         match voted {
-            Ok(end) => seal.job.vote(server, end.vote),
+            Ok(end) => {
+                seal.confirmed = seal.confirmed.max(Some(end.confirmed));
+                seal.job.vote(server, end.vote);
+            }
             Err(refusal) => seal.refusals.push((server, refusal)),
         }
         if seal.asked.is_empty() {
@@ -171,14 +184,37 @@ impl Worker {
     }
 
     fn decide_shared(&mut self, id: OperationId) {
+        let (range_servers, registry) = (Arc::clone(&self.range_servers), Arc::clone(&self.registry));
         let Some(seal) = self.shared_seal(id) else { return };
         seal.asked.clear();
         seal.decide_at = None;
-        if !seal.job.can_decide() {
-            return self.give_up_seal(id, "they did not");
+        if seal.job.can_decide() {
+            seal.is_decided = true;
+            seal.job.decide();
+            if seal.force {
+                let refusal = seal.needs_no_force();
+                self.operations.answer_instead(id, Err(refusal));
+            }
+            return self.step_shared(id);
         }
+        // Who is there and only did not answer may have more.
+        let has_not_answered = |(server, refusal): &&(ServerId, Refusal)| {
+            refusal.code == ErrorCode::PD_NO_AVAILABLE_RS && reach(&*range_servers, &registry, *server).is_ok()
+        };
+        if let Some((server, _)) = seal.refusals.iter().find(has_not_answered).filter(|_| seal.force) {
+            let why = format!("server {server} is up and has not answered, so that nothing is forced");
+            return self.give_up_seal(id, &why);
+        }
+        let forced = if seal.force { seal.job.decide_by_force() } else { None };
+        let Some(end) = forced else {
+            return self.give_up_seal(id, "they did not");
+        };
         seal.is_decided = true;
-        seal.job.decide();
+        tracing::warn!(
+            range = %seal.key, %end, confirmed = ?seal.confirmed.map(|confirmed| confirmed.offset),
+            "a range is ended by force: what was acknowledged behind its end is lost; the servers that are left know that so much \
+             was acknowledged"
+        );
         self.step_shared(id);
     }
 
@@ -322,6 +358,14 @@ impl SharedSeal {
         concerned.map(|writing| (writing.source, writing.to, writing.end))
     }
 
+    /// The answer to a seal by force that is not needed.
+    fn needs_no_force(&self) -> Refusal {
+        Refusal::invalid(format!(
+            "enough of the servers of range {} say where their copies end: it is sealed without force, and nothing is lost",
+            self.key
+        ))
+    }
+
     fn too_few(&self, why: &str) -> Refusal {
         let whys: Vec<_> = self
             .refusals
@@ -331,10 +375,10 @@ impl SharedSeal {
         Refusal::new(
             ErrorCode::PD_NO_AVAILABLE_RS,
             format!(
-                "too few of the servers of range {} say where their copies end: {why} ({}); it is sealed when more of them are \
-                 there",
-                self.key,
-                whys.join("; ")
+                "too few of the servers of range {key} say where their copies end: {why} ({whys}); it is sealed when more of them \
+                 are there. If their disks are lost for ever, `sbp cluster force-seal {key}` ends it without what only they had",
+                key = self.key,
+                whys = whys.join("; ")
             ),
         )
     }

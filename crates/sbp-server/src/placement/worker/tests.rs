@@ -126,7 +126,7 @@ impl Bench {
         let bench = Self::serving(PlacementState::default(), servers);
         for id in servers.iter().copied() {
             let address = format!("server-{id}:1");
-            let registered = bench.start(Request::RegisterServer(ServerRecord { id, address }));
+            let registered = bench.start(Request::RegisterServer(ServerRecord::new(id, address)));
             assert_eq!(end(&registered), Ok(Outcome::Done));
             bench.driver.heard(id, connection(id), replicate);
         }

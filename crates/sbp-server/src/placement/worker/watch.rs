@@ -134,7 +134,7 @@ impl Worker {
                 epoch: Some(epoch),
                 end_offset: None,
             };
-            let request = Request::SealRanges(SealFor::PlacementDriver, vec![Ok(target)]);
+            let request = Request::SealRanges(SealFor::PlacementDriver.into(), vec![Ok(target)]);
             self.operations.admit(done, request.into_tasks());
         }
         self.copy_what_is_due(now);

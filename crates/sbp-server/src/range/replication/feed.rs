@@ -1,5 +1,7 @@
 //! What a server sends to those that hold its ranges too, and what becomes of their answers.
 
+use std::time::Duration;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use sbp_log::{EntryHead, EntryKind, ReadError, StoredEntry};
 use sbp_record::{EncodeOptions, WriterStamp, encode_fence};
@@ -7,7 +9,7 @@ use sbp_replication::{Answer, Round, Standing};
 use sbp_types::{Epoch, Position, RangeKey, ServerId, TimestampMs};
 use smallvec::SmallVec;
 
-use crate::range::copies::Outbox;
+use crate::range::copies::{Outbox, Pace};
 use crate::range::notifications::Notifications;
 use crate::range::ranges::Ranges;
 use crate::range::server::RangeServer;
@@ -55,6 +57,9 @@ pub(crate) struct Feed {
     pub(crate) from_log: Option<RangeKey>,
     /// Whether the server has to be told soon what is confirmed, if nothing else is sent.
     pub(crate) is_stale: bool,
+    /// When more of sealed ranges may be sent, if any waits for that; by the clock of
+    /// [`running_for`](RangeServer::running_for).
+    pub(crate) paced_until: Option<Duration>,
 }
 
 impl Feed {
@@ -93,8 +98,20 @@ impl RangeServer {
     /// What is to be sent to another server now, about `most_bytes` at most. With `tells_confirmed` also what is confirmed of
     /// ranges without new entries.
     pub(crate) fn feed(&self, server: ServerId, most_bytes: usize, tells_confirmed: bool) -> Feed {
+        self.feed_at(server, most_bytes, tells_confirmed, self.running_for())
+    }
+
+    /// The same at a time that the caller says.
+    pub(in crate::range) fn feed_at(
+        &self,
+        server: ServerId,
+        most_bytes: usize,
+        tells_confirmed: bool,
+        now: Duration,
+    ) -> Feed {
         let mut ranges = self.hub.ranges.lock();
         let mut feed = Feed::default();
+        let mut paced: SmallVec<[RangeKey; 4]> = SmallVec::new();
         // First of all: readers wait.
         for (key, question) in ranges.outboxes.of(server).take_asked(MOST_ENTRIES) {
             ranges.tell_confirmed(server, key, Some(question), &mut feed);
@@ -103,10 +120,20 @@ impl RangeServer {
             let Some(key) = ranges.outboxes.of(server).next() else {
                 break;
             };
-            ranges.feed_range(server, key, most_bytes, &mut feed);
+            if ranges.is_copied(key)
+                && let Some(until) = ranges.pace.waits_until(now)
+            {
+                feed.paced_until = Some(until);
+                paced.push(key);
+                continue;
+            }
+            ranges.feed_range(server, key, most_bytes, now, &mut feed);
             if feed.from_log.is_some() {
                 break;
             }
+        }
+        for key in paced {
+            ranges.outboxes.of(server).put_back(key);
         }
         let stale = if tells_confirmed {
             ranges.outboxes.of(server).take_stale()
@@ -147,7 +174,7 @@ impl RangeServer {
             entries => entries?,
         };
         let mut ranges = self.hub.ranges.lock();
-        ranges.feed_read(server, key, entries, most_bytes, &mut feed);
+        ranges.feed_read(server, key, entries, most_bytes, self.running_for(), &mut feed);
         // There may be more.
         ranges.tell_followers(key);
         Ok(feed)
@@ -165,6 +192,11 @@ impl RangeServer {
         ranges.copy_moved(key, &mut notifications);
         self.hub.finish(ranges);
         notifications.send();
+    }
+
+    /// Bounds what is sent of sealed ranges, in bytes a second.
+    pub(crate) fn bound_copies(&self, bytes_per_second: u64) {
+        self.hub.ranges.lock().pace = Pace::new(bytes_per_second);
     }
 
     /// Another server has answered.
@@ -238,6 +270,13 @@ impl RangeServer {
 }
 
 impl Ranges {
+    /// Whether what is sent of a range are copies of one that is sealed: nobody waits for them. What is written back while a range
+    /// is being sealed is none.
+    fn is_copied(&self, key: RangeKey) -> bool {
+        let replica = self.table.replica(key);
+        replica.is_some_and(|replica| replica.end().is_some())
+    }
+
     /// What is known to be confirmed of these ranges.
     pub(super) fn confirmed_of(&self, keys: impl Iterator<Item = RangeKey>) -> SmallVec<[(RangeKey, Position); 4]> {
         let mut confirmed: SmallVec<[(RangeKey, Position); 4]> = SmallVec::new();
@@ -252,7 +291,7 @@ impl Ranges {
     }
 
     /// Adds entries of one range that are in memory.
-    fn feed_range(&mut self, server: ServerId, key: RangeKey, most_bytes: usize, feed: &mut Feed) {
+    fn feed_range(&mut self, server: ServerId, key: RangeKey, most_bytes: usize, now: Duration, feed: &mut Feed) {
         while let Some(replica) = self.table.replica(key)
             && let Some((at, sealed_end)) = replica.next_for(server)
         {
@@ -278,7 +317,7 @@ impl Ranges {
                 question: None,
                 chunks: sent_bytes(&recent.head, &recent.chunks),
             };
-            self.send_entry(server, entry, to, feed);
+            self.send_entry(server, entry, to, now, feed);
         }
     }
 
@@ -289,6 +328,7 @@ impl Ranges {
         key: RangeKey,
         entries: Vec<StoredEntry>,
         most_bytes: usize,
+        now: Duration,
         feed: &mut Feed,
     ) {
         for entry in entries {
@@ -315,12 +355,15 @@ impl Ranges {
                 question: None,
                 chunks: sent_bytes(&entry.head, entry.bytes.chunks()),
             };
-            self.send_entry(server, entry, to, feed);
+            self.send_entry(server, entry, to, now, feed);
         }
     }
 
     /// Adds an entry that ends at `to`, and counts it as sent.
-    fn send_entry(&mut self, server: ServerId, mut entry: FeedEntry, to: Position, feed: &mut Feed) {
+    fn send_entry(&mut self, server: ServerId, mut entry: FeedEntry, to: Position, now: Duration, feed: &mut Feed) {
+        if self.is_copied(entry.key) {
+            self.pace.sent(entry.chunks.iter().map(Bytes::len).sum(), now);
+        }
         let (key, sealed_end) = (entry.key, entry.sealed_end);
         let round = self.change_copy(key, |replica| replica.sent(server, sealed_end, to));
         entry.round = round.unwrap_or_default();

@@ -703,7 +703,7 @@ fn a_repeat_of_what_the_seal_has_dropped_is_refused_with_it() {
 
 impl Copies {
     /// Tells a server that the range ends here.
-    fn end(&self, member: usize, end: i64) {
+    pub(super) fn end(&self, member: usize, end: i64) {
         let ranges = [held(0, 0, Some(end))];
         self.rigs[member]
             .server

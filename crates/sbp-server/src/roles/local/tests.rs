@@ -196,7 +196,7 @@ fn the_entries_of_a_request_become_durable_together() {
     assert_eq!(bench.commits.load(Ordering::Relaxed), 1);
     let ids = || (1..=STREAMS).map(StreamId);
     let sealed = bench.start(Request::SealRanges(
-        SealFor::PlacementDriver,
+        SealFor::PlacementDriver.into(),
         ids()
             .map(|stream| {
                 Ok(RangeId {

@@ -157,7 +157,7 @@ impl Life<'_> {
             epoch: None,
             end_offset: None,
         };
-        let sealed = match self.request(Request::SealRanges(on_behalf, vec![Ok(target)]))? {
+        let sealed = match self.request(Request::SealRanges(on_behalf.into(), vec![Ok(target)]))? {
             Ok(Outcome::Range(range)) => range,
             other => panic!("{other:?}"),
         };

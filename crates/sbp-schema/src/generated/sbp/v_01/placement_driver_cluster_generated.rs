@@ -21,6 +21,9 @@ impl<'a> PlacementDriverCluster<'a> {
   pub const VT_NODES: ::flatbuffers::VOffsetT = 4;
   pub const VT_TERM: ::flatbuffers::VOffsetT = 6;
   pub const VT_RANGE_SERVERS: ::flatbuffers::VOffsetT = 8;
+  pub const VT_COPYING_RANGE_CNT: ::flatbuffers::VOffsetT = 10;
+  pub const VT_WAITING_RANGE_CNT: ::flatbuffers::VOffsetT = 12;
+  pub const VT_METADATA_STORE: ::flatbuffers::VOffsetT = 14;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -33,6 +36,9 @@ impl<'a> PlacementDriverCluster<'a> {
   ) -> ::flatbuffers::WIPOffset<PlacementDriverCluster<'bldr>> {
     let mut builder = PlacementDriverClusterBuilder::new(_fbb);
     if let Some(x) = args.term { builder.add_term(x); }
+    if let Some(x) = args.metadata_store { builder.add_metadata_store(x); }
+    if let Some(x) = args.waiting_range_cnt { builder.add_waiting_range_cnt(x); }
+    if let Some(x) = args.copying_range_cnt { builder.add_copying_range_cnt(x); }
     if let Some(x) = args.range_servers { builder.add_range_servers(x); }
     if let Some(x) = args.nodes { builder.add_nodes(x); }
     builder.finish()
@@ -60,6 +66,27 @@ impl<'a> PlacementDriverCluster<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeServerStatus>>>>(PlacementDriverCluster::VT_RANGE_SERVERS, None)}
   }
+  #[inline]
+  pub fn copying_range_cnt(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(PlacementDriverCluster::VT_COPYING_RANGE_CNT, None)}
+  }
+  #[inline]
+  pub fn waiting_range_cnt(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(PlacementDriverCluster::VT_WAITING_RANGE_CNT, None)}
+  }
+  #[inline]
+  pub fn metadata_store(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<MetadataStoreMember<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<MetadataStoreMember>>>>(PlacementDriverCluster::VT_METADATA_STORE, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for PlacementDriverCluster<'_> {
@@ -71,6 +98,9 @@ impl ::flatbuffers::Verifiable for PlacementDriverCluster<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<PlacementDriverNode>>>>("nodes", Self::VT_NODES, false)?
      .visit_field::<i64>("term", Self::VT_TERM, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<RangeServerStatus>>>>("range_servers", Self::VT_RANGE_SERVERS, false)?
+     .visit_field::<i32>("copying_range_cnt", Self::VT_COPYING_RANGE_CNT, false)?
+     .visit_field::<i32>("waiting_range_cnt", Self::VT_WAITING_RANGE_CNT, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<MetadataStoreMember>>>>("metadata_store", Self::VT_METADATA_STORE, false)?
      .finish();
     Ok(())
   }
@@ -79,6 +109,9 @@ pub struct PlacementDriverClusterArgs<'a> {
     pub nodes: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<PlacementDriverNode<'a>>>>>,
     pub term: Option<i64>,
     pub range_servers: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeServerStatus<'a>>>>>,
+    pub copying_range_cnt: Option<i32>,
+    pub waiting_range_cnt: Option<i32>,
+    pub metadata_store: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<MetadataStoreMember<'a>>>>>,
 }
 impl<'a> Default for PlacementDriverClusterArgs<'a> {
   #[inline]
@@ -87,6 +120,9 @@ impl<'a> Default for PlacementDriverClusterArgs<'a> {
       nodes: None,
       term: None,
       range_servers: None,
+      copying_range_cnt: None,
+      waiting_range_cnt: None,
+      metadata_store: None,
     }
   }
 }
@@ -109,6 +145,18 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> PlacementDriverClusterBuilder
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(PlacementDriverCluster::VT_RANGE_SERVERS, range_servers);
   }
   #[inline]
+  pub fn add_copying_range_cnt(&mut self, copying_range_cnt: i32) {
+    self.fbb_.push_slot_always::<i32>(PlacementDriverCluster::VT_COPYING_RANGE_CNT, copying_range_cnt);
+  }
+  #[inline]
+  pub fn add_waiting_range_cnt(&mut self, waiting_range_cnt: i32) {
+    self.fbb_.push_slot_always::<i32>(PlacementDriverCluster::VT_WAITING_RANGE_CNT, waiting_range_cnt);
+  }
+  #[inline]
+  pub fn add_metadata_store(&mut self, metadata_store: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<MetadataStoreMember<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(PlacementDriverCluster::VT_METADATA_STORE, metadata_store);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> PlacementDriverClusterBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     PlacementDriverClusterBuilder {
@@ -129,6 +177,9 @@ impl ::core::fmt::Debug for PlacementDriverCluster<'_> {
       ds.field("nodes", &self.nodes());
       ds.field("term", &self.term());
       ds.field("range_servers", &self.range_servers());
+      ds.field("copying_range_cnt", &self.copying_range_cnt());
+      ds.field("waiting_range_cnt", &self.waiting_range_cnt());
+      ds.field("metadata_store", &self.metadata_store());
       ds.finish()
   }
 }

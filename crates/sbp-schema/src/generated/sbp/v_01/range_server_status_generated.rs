@@ -24,6 +24,12 @@ impl<'a> RangeServerStatus<'a> {
   pub const VT_SILENT_MS: ::flatbuffers::VOffsetT = 10;
   pub const VT_OPEN_RANGE_CNT: ::flatbuffers::VOffsetT = 12;
   pub const VT_MISSING_REPLICA_CNT: ::flatbuffers::VOffsetT = 14;
+  pub const VT_FOLLOWER_RANGE_CNT: ::flatbuffers::VOffsetT = 16;
+  pub const VT_SEALED_RANGE_CNT: ::flatbuffers::VOffsetT = 18;
+  pub const VT_INCOMPLETE_RANGE_CNT: ::flatbuffers::VOffsetT = 20;
+  pub const VT_DISK_FREE_SPACE: ::flatbuffers::VOffsetT = 22;
+  pub const VT_STUCK_RANGE_CNT: ::flatbuffers::VOffsetT = 24;
+  pub const VT_STUCK: ::flatbuffers::VOffsetT = 26;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -35,7 +41,13 @@ impl<'a> RangeServerStatus<'a> {
     args: &'args RangeServerStatusArgs<'args>
   ) -> ::flatbuffers::WIPOffset<RangeServerStatus<'bldr>> {
     let mut builder = RangeServerStatusBuilder::new(_fbb);
+    builder.add_disk_free_space(args.disk_free_space);
     builder.add_silent_ms(args.silent_ms);
+    if let Some(x) = args.stuck { builder.add_stuck(x); }
+    builder.add_stuck_range_cnt(args.stuck_range_cnt);
+    builder.add_incomplete_range_cnt(args.incomplete_range_cnt);
+    builder.add_sealed_range_cnt(args.sealed_range_cnt);
+    builder.add_follower_range_cnt(args.follower_range_cnt);
     builder.add_missing_replica_cnt(args.missing_replica_cnt);
     builder.add_open_range_cnt(args.open_range_cnt);
     if let Some(x) = args.range_server { builder.add_range_server(x); }
@@ -87,6 +99,48 @@ impl<'a> RangeServerStatus<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i32>(RangeServerStatus::VT_MISSING_REPLICA_CNT, Some(0)).unwrap()}
   }
+  #[inline]
+  pub fn follower_range_cnt(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(RangeServerStatus::VT_FOLLOWER_RANGE_CNT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn sealed_range_cnt(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(RangeServerStatus::VT_SEALED_RANGE_CNT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn incomplete_range_cnt(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(RangeServerStatus::VT_INCOMPLETE_RANGE_CNT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn disk_free_space(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(RangeServerStatus::VT_DISK_FREE_SPACE, Some(-1)).unwrap()}
+  }
+  #[inline]
+  pub fn stuck_range_cnt(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(RangeServerStatus::VT_STUCK_RANGE_CNT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn stuck(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<StuckRange<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<StuckRange>>>>(RangeServerStatus::VT_STUCK, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for RangeServerStatus<'_> {
@@ -101,6 +155,12 @@ impl ::flatbuffers::Verifiable for RangeServerStatus<'_> {
      .visit_field::<i64>("silent_ms", Self::VT_SILENT_MS, false)?
      .visit_field::<i32>("open_range_cnt", Self::VT_OPEN_RANGE_CNT, false)?
      .visit_field::<i32>("missing_replica_cnt", Self::VT_MISSING_REPLICA_CNT, false)?
+     .visit_field::<i32>("follower_range_cnt", Self::VT_FOLLOWER_RANGE_CNT, false)?
+     .visit_field::<i32>("sealed_range_cnt", Self::VT_SEALED_RANGE_CNT, false)?
+     .visit_field::<i32>("incomplete_range_cnt", Self::VT_INCOMPLETE_RANGE_CNT, false)?
+     .visit_field::<i64>("disk_free_space", Self::VT_DISK_FREE_SPACE, false)?
+     .visit_field::<i32>("stuck_range_cnt", Self::VT_STUCK_RANGE_CNT, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<StuckRange>>>>("stuck", Self::VT_STUCK, false)?
      .finish();
     Ok(())
   }
@@ -112,6 +172,12 @@ pub struct RangeServerStatusArgs<'a> {
     pub silent_ms: i64,
     pub open_range_cnt: i32,
     pub missing_replica_cnt: i32,
+    pub follower_range_cnt: i32,
+    pub sealed_range_cnt: i32,
+    pub incomplete_range_cnt: i32,
+    pub disk_free_space: i64,
+    pub stuck_range_cnt: i32,
+    pub stuck: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<StuckRange<'a>>>>>,
 }
 impl<'a> Default for RangeServerStatusArgs<'a> {
   #[inline]
@@ -123,6 +189,12 @@ impl<'a> Default for RangeServerStatusArgs<'a> {
       silent_ms: -1,
       open_range_cnt: 0,
       missing_replica_cnt: 0,
+      follower_range_cnt: 0,
+      sealed_range_cnt: 0,
+      incomplete_range_cnt: 0,
+      disk_free_space: -1,
+      stuck_range_cnt: 0,
+      stuck: None,
     }
   }
 }
@@ -157,6 +229,30 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RangeServerStatusBuilder<'a, 
     self.fbb_.push_slot::<i32>(RangeServerStatus::VT_MISSING_REPLICA_CNT, missing_replica_cnt, 0);
   }
   #[inline]
+  pub fn add_follower_range_cnt(&mut self, follower_range_cnt: i32) {
+    self.fbb_.push_slot::<i32>(RangeServerStatus::VT_FOLLOWER_RANGE_CNT, follower_range_cnt, 0);
+  }
+  #[inline]
+  pub fn add_sealed_range_cnt(&mut self, sealed_range_cnt: i32) {
+    self.fbb_.push_slot::<i32>(RangeServerStatus::VT_SEALED_RANGE_CNT, sealed_range_cnt, 0);
+  }
+  #[inline]
+  pub fn add_incomplete_range_cnt(&mut self, incomplete_range_cnt: i32) {
+    self.fbb_.push_slot::<i32>(RangeServerStatus::VT_INCOMPLETE_RANGE_CNT, incomplete_range_cnt, 0);
+  }
+  #[inline]
+  pub fn add_disk_free_space(&mut self, disk_free_space: i64) {
+    self.fbb_.push_slot::<i64>(RangeServerStatus::VT_DISK_FREE_SPACE, disk_free_space, -1);
+  }
+  #[inline]
+  pub fn add_stuck_range_cnt(&mut self, stuck_range_cnt: i32) {
+    self.fbb_.push_slot::<i32>(RangeServerStatus::VT_STUCK_RANGE_CNT, stuck_range_cnt, 0);
+  }
+  #[inline]
+  pub fn add_stuck(&mut self, stuck: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<StuckRange<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(RangeServerStatus::VT_STUCK, stuck);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RangeServerStatusBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     RangeServerStatusBuilder {
@@ -180,6 +276,12 @@ impl ::core::fmt::Debug for RangeServerStatus<'_> {
       ds.field("silent_ms", &self.silent_ms());
       ds.field("open_range_cnt", &self.open_range_cnt());
       ds.field("missing_replica_cnt", &self.missing_replica_cnt());
+      ds.field("follower_range_cnt", &self.follower_range_cnt());
+      ds.field("sealed_range_cnt", &self.sealed_range_cnt());
+      ds.field("incomplete_range_cnt", &self.incomplete_range_cnt());
+      ds.field("disk_free_space", &self.disk_free_space());
+      ds.field("stuck_range_cnt", &self.stuck_range_cnt());
+      ds.field("stuck", &self.stuck());
       ds.finish()
   }
 }

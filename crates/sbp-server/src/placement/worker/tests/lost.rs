@@ -182,12 +182,7 @@ fn a_server_that_is_back_at_another_address_is_made_known_to_those_that_share_ra
     let (bench, stream, servers) = shared();
     let moved = servers[1];
     let address = "somewhere-else:1".to_owned();
-    let register = || {
-        Request::RegisterServer(ServerRecord {
-            id: moved,
-            address: address.clone(),
-        })
-    };
+    let register = || Request::RegisterServer(ServerRecord::new(moved, address.clone()));
     assert_eq!(end(&bench.start(register())), Ok(Outcome::Done));
     for _server in 0..2 {
         let Asked::Sync(synced, ranges, done) = bench.asked() else {
