@@ -1,5 +1,6 @@
 //! Three equal servers, each with both roles, and an etcd.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,11 +10,12 @@ use sbp_client::{Ack, Client, ClientError};
 use sbp_e2e::clients::{client, client_with};
 use sbp_e2e::etcd::Etcd;
 use sbp_e2e::load::{self, Progress, read_all};
+use sbp_e2e::peer::Peer;
 use sbp_e2e::process::{Lasting, Setup};
 use sbp_e2e::wait::{LIMIT, bounded_by};
-use sbp_messages::{Range, RangeServer};
-use sbp_server::ClusterTimes;
-use sbp_types::StreamId;
+use sbp_messages::{ClientRole, HeartbeatRequest, HeartbeatResponse, Range, RangeServer};
+use sbp_server::{ClusterTimes, MetadataConfig, Server, ServerConfig};
+use sbp_types::{ServerId, StreamId};
 use tokio::task::JoinHandle;
 
 use super::questions::{append, create, described, leader, names};
@@ -327,4 +329,128 @@ async fn servers_that_are_started_before_etcd_answers_find_each_other_when_it_do
         assert_eq!(numbers.len(), SERVERS, "each has a number of its own");
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_ends_soon_although_its_roles_are_connected_with_each_other() {
+    bounded_by(2 * LIMIT, async {
+        let etcd = Etcd::start(1);
+        let directory = tempfile::tempdir().unwrap();
+        for life in 0..2 {
+            let config = config(directory.path(), Some(&etcd.location("ends")));
+            let server = tokio::task::block_in_place(|| Server::start(config)).unwrap();
+            let client = client(server.address());
+            let stream = create(&client, &format!("of_life_{life}"), 1, 1).await;
+            append(&client, stream, "record".to_owned()).await.unwrap();
+            client.close().await;
+            let began = Instant::now();
+            tokio::task::block_in_place(|| server.shutdown()).unwrap();
+            let took = began.elapsed();
+            say(&format!("a server ended after {took:?}"));
+            // The grace for what clients have under way is 10 s.
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        }
+    })
+    .await;
+}
+
+fn config(directory: &Path, metadata: Option<&str>) -> ServerConfig {
+    ServerConfig {
+        data_dir: Some(directory.to_owned()),
+        metadata: metadata.map(|location| MetadataConfig {
+            location: location.parse().unwrap(),
+            tls: None,
+        }),
+        ..ServerConfig::default()
+    }
+}
+
+#[test]
+fn a_directory_with_its_own_metadata_is_not_started_in_a_cluster_nor_one_of_a_cluster_by_itself() {
+    let etcd = Etcd::start(1);
+    let location = etcd.location("others");
+    let refused = |config| {
+        let error = Server::start(config).unwrap_err().to_string();
+        assert!(error.contains("belongs to"), "{error}");
+        error
+    };
+    let [alone, of_cluster] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let start = |config| Server::start(config).unwrap().shutdown().unwrap();
+    start(config(alone.path(), None));
+    start(config(of_cluster.path(), Some(&location)));
+    let error = refused(config(alone.path(), Some(&location)));
+    assert!(error.contains("a placement driver"), "{error}");
+    let error = refused(config(of_cluster.path(), None));
+    assert!(error.contains("a range server whose metadata are not in it"), "{error}");
+    // Neither was changed by that.
+    start(config(alone.path(), None));
+    start(config(of_cluster.path(), Some(&location)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_of_a_data_directory_that_is_started_beside_the_original_is_refused() {
+    bounded_by(2 * LIMIT, async {
+        let etcd = Etcd::start(1);
+        let location = etcd.location("copied");
+        let mut trio = Trio::start(&location);
+        let client = trio.client();
+        let stream = create(&client, "orders", 3, 2).await;
+        let load = Load::begin(&trio, stream).await;
+        let before = numbers(&trio);
+        let copy = tempfile::tempdir().unwrap();
+        trio.servers[0].kill();
+        copy_all(trio.servers[0].dir(), copy.path());
+        tokio::task::block_in_place(|| trio.servers[0].restart());
+        let second = Setup {
+            metadata: Some(location),
+            ..Setup::new(copy.path())
+        };
+        let second = tokio::task::block_in_place(|| second.start());
+        assert_eq!(numbers(&trio), before);
+        // What each of them says to it.
+        let (number, original) = before
+            .iter()
+            .find(|(_, address)| address == trio.servers[0].address())
+            .unwrap();
+        for address in trio.addresses() {
+            let greeting = HeartbeatRequest {
+                client_role: ClientRole::RANGE_SERVER,
+                range_server: Some(RangeServer {
+                    server_id: *number,
+                    advertise_addr: second.address.clone(),
+                    ..RangeServer::default()
+                }),
+                ..HeartbeatRequest::default()
+            };
+            let (greeted, _): (HeartbeatResponse, _) = Peer::dial(&*address).call(&greeting, b"");
+            let said = greeted.status.to_string();
+            assert!(!greeted.status.is_success() && said.contains(original), "{said}");
+        }
+        drop(second);
+        load.goes_on("the copy is gone").await;
+        load.verdict(&trio).await;
+    })
+    .await;
+}
+
+/// The range servers of the cluster, and where each is.
+fn numbers(trio: &Trio) -> Vec<(ServerId, String)> {
+    let seen = described(&trio.addresses()[trio.leader()]);
+    let servers = seen.range_servers.into_iter().flatten();
+    let servers = servers.filter_map(|status| status.range_server);
+    servers
+        .map(|server| (server.server_id, server.advertise_addr))
+        .collect()
+}
+
+fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_all(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
 }

@@ -31,6 +31,9 @@ pub(super) fn handle_presence(
         (Some(_), Some(server)) if server.advertise_addr.is_empty() && sends_entries(request) => Ok(None),
         (Some(placement), Some(server)) if request.client_role == ClientRole::RANGE_SERVER => {
             check_advertised(node, server)?;
+            if is_known(placement, server.server_id) {
+                check_alone(placement, connection, server)?;
+            }
             let replicates = features::find(&request.features, features::REPLICATION).is_some();
             Ok(note_presence(node, placement, connection, server, replicates))
         }
@@ -57,6 +60,22 @@ fn check_advertised(node: &Node, server: &RangeServer) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// Refuses a range server whose number one has that is up elsewhere: its directory is a copy of that one's.
+fn check_alone(placement: &PlacementDriver, connection: i64, server: &RangeServer) -> Result<(), Refusal> {
+    let (id, address) = (server.server_id, &server.advertise_addr);
+    // No address means that it has not changed.
+    if address.is_empty() {
+        return Ok(());
+    }
+    match placement.runs_elsewhere(id, connection, address) {
+        Some(known) => Err(Refusal::invalid(format!(
+            "range server {id} is up at {known}, and another one at {address} has the same number: the data directory of one is a \
+             copy of the other's; end one of them, and start it with an empty directory"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Whether it is the range server of this process, which registers as others do.
 fn is_own(node: &Node, server: ServerId) -> bool {
     node.range_role.is_some() && node.identity.server_id == Some(server)
@@ -74,7 +93,7 @@ fn note_presence(
         placement.heard(id, connection, replicates);
         return Some(id);
     }
-    if !was_given(placement, id) || node.identity.server_id == Some(id) && !is_own(node, id) {
+    if !is_known(placement, id) || node.identity.server_id == Some(id) && !is_own(node, id) {
         tracing::warn!(server = %id, connection, "a range server claims an id that it cannot have");
         return None;
     }
@@ -102,12 +121,17 @@ fn was_given(placement: &PlacementDriver, id: ServerId) -> bool {
     placement.read(|state| id.0 >= 1 && id < state.next_server_id())
 }
 
+/// Whether a range server may have the id, as far as this placement driver can tell.
+fn is_known(placement: &PlacementDriver, id: ServerId) -> bool {
+    placement.takes_on_trust(id) || was_given(placement, id)
+}
+
 /// Answers REPORT_METRICS.
 pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMetricsRequest) -> Result<(), Refusal> {
     turn.gate.check_report()?;
     let placement = turn.node.any_placement()?;
     let status = match &request.range_server {
-        Some(server) if placement.takes_on_trust(server.server_id) || was_given(placement, server.server_id) => {
+        Some(server) if is_known(placement, server.server_id) => {
             placement.report(server.server_id, ServerLoad::from(&request));
             Status::success()
         }

@@ -218,6 +218,12 @@ impl PlacementDriver {
         self.registry.lock().go_on(Instant::now());
     }
 
+    /// Where a range server is up, if that is not where this one says on this connection that it is.
+    pub(crate) fn runs_elsewhere(&self, server: ServerId, connection: i64, address: &str) -> Option<String> {
+        let mut registry = self.registry.lock();
+        registry.runs_elsewhere(server, connection, address, Instant::now())
+    }
+
     /// Notes a HEARTBEAT of a range server.
     pub(crate) fn heard(&self, server: ServerId, connection: i64, replicates: bool) {
         let is_new = self

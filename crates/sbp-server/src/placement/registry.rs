@@ -36,6 +36,8 @@ pub(crate) struct Registry {
 struct Presence {
     /// The connections on which the server has sent a HEARTBEAT.
     connections: BTreeSet<i64>,
+    /// Where it says that it is, on each of them that has said so.
+    addresses: BTreeMap<i64, String>,
     /// `None`: it has sent no HEARTBEAT yet.
     last_heard: Option<Instant>,
     /// When it came up for the last time.
@@ -102,6 +104,31 @@ impl Registry {
         self.servers.len() < MOST_ON_TRUST || self.servers.contains_key(&server)
     }
 
+    /// Where the server is up that says on this connection that it is at this address, if that is elsewhere: then there are two with
+    /// one number. Else the address is noted. One that has moved has closed its connections, or is silent there.
+    pub(crate) fn runs_elsewhere(
+        &mut self,
+        server: ServerId,
+        connection: i64,
+        address: &str,
+        now: Instant,
+    ) -> Option<String> {
+        let now = self.running(now);
+        let silence = self.silence;
+        let presence = self.servers.entry(server).or_default();
+        let mut elsewhere = presence
+            .addresses
+            .iter()
+            .filter(|(other, known)| **other != connection && *known != address);
+        if presence.is_up(silence, now)
+            && let Some((_, known)) = elsewhere.next()
+        {
+            return Some(known.clone());
+        }
+        presence.addresses.insert(connection, address.to_owned());
+        None
+    }
+
     /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.
     pub(crate) fn heard(&mut self, server: ServerId, connection: i64, replicates: bool, now: Instant) -> bool {
         let now = self.running(now);
@@ -138,6 +165,7 @@ impl Registry {
         let Some(presence) = self.servers.get_mut(&server) else {
             return false;
         };
+        presence.addresses.remove(&connection);
         presence.connections.remove(&connection) && presence.connections.is_empty()
     }
 
@@ -303,6 +331,27 @@ mod tests {
             .iter()
             .map(|candidate| candidate.id.0)
             .collect()
+    }
+
+    #[test]
+    fn a_second_server_with_the_number_of_one_that_is_up_is_told_where_that_is() {
+        let start = Instant::now();
+        let mut registry = Registry::new(None, SILENCE, start);
+        assert_eq!(registry.runs_elsewhere(A, 1, "a:1", start), None);
+        registry.heard(A, 1, true, start);
+        assert_eq!(registry.runs_elsewhere(A, 2, "a:1", start), None, "the same one");
+        assert_eq!(registry.runs_elsewhere(A, 3, "b:1", start).as_deref(), Some("a:1"));
+        registry.closed(A, 1);
+        assert_eq!(registry.runs_elsewhere(A, 3, "b:1", start).as_deref(), Some("a:1"));
+        registry.closed(A, 2);
+        assert_eq!(registry.runs_elsewhere(A, 3, "b:1", start), None, "it has moved");
+        registry.heard(A, 3, true, start);
+        let later = pass(&mut registry, start, SILENCE);
+        assert_eq!(
+            registry.runs_elsewhere(A, 4, "c:1", later),
+            None,
+            "the other one is silent"
+        );
     }
 
     #[test]

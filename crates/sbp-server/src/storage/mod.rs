@@ -74,16 +74,19 @@ pub(crate) fn open(
         starts,
         followed: _,
     } = Opened::new(parts, config)?;
-    if held
-        .iter()
-        .any(|held| state.stream(held.key.stream).is_some() && state.range(held.key).is_none())
-    {
+    let own_id = ranges.log.server_id();
+    // It was given its number by another placement driver, or holds what another one has placed here.
+    let is_of_others = own_id.is_some_and(|id| id >= state.next_server_id())
+        || held
+            .iter()
+            .any(|held| state.stream(held.key.stream).is_some() && state.range(held.key).is_none());
+    if is_of_others {
         return Err(StartError::OtherRole {
             path: directory,
-            found: "a range server alone",
+            found: "a range server whose metadata are not in it",
         });
     }
-    let server_id = match ranges.log.server_id() {
+    let server_id = match own_id {
         Some(id) => id,
         None => {
             let id = state.next_server_id();
