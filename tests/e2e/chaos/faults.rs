@@ -20,23 +20,44 @@ pub(crate) enum Fault {
     KillDriver,
     /// The placement driver is paused.
     PauseDriver,
+    /// The etcd of servers that are placement drivers too is killed, and started again.
+    KillEtcd,
+    /// That etcd is paused.
+    PauseEtcd,
     /// The open range of a stream is sealed.
     Seal,
     /// What was read of a stream is trimmed.
     Trim,
 }
 
-impl Fault {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::KillServer,
-        Self::PauseServer,
-        Self::CutOff,
-        Self::Deaf,
-        Self::Mute,
-        Self::LoseDisk,
-        Self::KillDriver,
-        Self::PauseDriver,
-        Self::Seal,
-        Self::Trim,
-    ];
+/// Faults of each cluster.
+const OF_ALL: [Fault; 8] = [
+    Fault::KillServer,
+    Fault::PauseServer,
+    Fault::CutOff,
+    Fault::Deaf,
+    Fault::Mute,
+    Fault::LoseDisk,
+    Fault::Seal,
+    Fault::Trim,
+];
+
+/// Who places ranges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A placement driver in a process of its own.
+    OneDriver,
+    /// Every server, one of which leads; what they know is in an etcd.
+    EqualServers,
+}
+
+impl Kind {
+    /// What can happen to such a cluster.
+    pub(crate) fn faults(self) -> Vec<Fault> {
+        let of_it = match self {
+            Self::OneDriver => [Fault::KillDriver, Fault::PauseDriver],
+            Self::EqualServers => [Fault::KillEtcd, Fault::PauseEtcd],
+        };
+        [&OF_ALL[..], &of_it].concat()
+    }
 }

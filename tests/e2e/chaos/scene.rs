@@ -1,13 +1,15 @@
-//! A cluster under load: a placement driver and three range servers, each behind a proxy that everybody dials, writers, and a
-//! reader that reads along.
+//! A cluster under load: three servers and what places their ranges, each behind a proxy that everybody dials, writers, and a reader
+//! that reads along.
 
 use std::fmt::Write;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use sbp_client::{Ack, Client, ClientError};
+use sbp_e2e::etcd::Etcd;
 use sbp_e2e::ledger::Ledger;
 use sbp_e2e::load::{Progress, client, read, read_all, write};
 use sbp_e2e::process::{Lasting, Setup};
@@ -18,7 +20,7 @@ use sbp_server::{ClusterTimes, Roles};
 use sbp_types::{Offset, StreamId};
 use tokio::task::JoinHandle;
 
-use crate::faults::Fault;
+use crate::faults::{Fault, Kind};
 
 const SERVERS: usize = 3;
 const WRITERS: usize = 4;
@@ -43,11 +45,14 @@ struct Member {
 impl Member {
     fn start(setup: Setup) -> Self {
         let proxy = Proxy::start(ProxyConfig::default()).unwrap();
+        // Before the server runs: one that has both roles dials itself by the proxy.
+        let listen = free_address();
+        proxy.set_target(Some(listen.clone()));
         let server = Lasting::start(Setup {
+            listen,
             advertise: Some(proxy.address()),
             ..setup
         });
-        proxy.set_target(Some(server.address().to_owned()));
         Self { server, proxy }
     }
 
@@ -77,13 +82,43 @@ impl Member {
     }
 }
 
+/// An address at which nobody listened a moment ago.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// What places ranges besides the servers.
+enum Placing {
+    Driver(Member),
+    Etcd(Etcd),
+}
+
+impl Placing {
+    fn driver(&mut self) -> &mut Member {
+        match self {
+            Self::Driver(driver) => driver,
+            Self::Etcd(_) => panic!("there is no placement driver in a process of its own"),
+        }
+    }
+
+    fn etcd(&mut self) -> &mut Etcd {
+        match self {
+            Self::Etcd(etcd) => etcd,
+            Self::Driver(_) => panic!("there is no etcd"),
+        }
+    }
+}
+
 /// A writer at work, and its acknowledgements.
 type Writing = JoinHandle<Result<Vec<Ack>, ClientError>>;
 
 pub(crate) struct Scene {
     _directory: tempfile::TempDir,
-    driver: Member,
+    placing: Placing,
     servers: Vec<Member>,
+    /// Where clients begin.
+    home: String,
     admin: Client,
     streams: Vec<StreamId>,
     writers: Vec<Writing>,
@@ -96,7 +131,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    pub(crate) async fn set() -> Self {
+    pub(crate) async fn set(kind: Kind) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let setup = |name: &str, roles: Roles| Setup {
             roles,
@@ -108,13 +143,33 @@ impl Scene {
             },
             ..Setup::new(directory.path().join(name))
         };
-        let driver = Member::start(setup("driver", Roles::PlacementDriver));
-        let roles = Roles::RangeServer {
-            placement_driver: vec![driver.proxy.address()],
+        let (placing, roles, metadata) = match kind {
+            Kind::OneDriver => {
+                let driver = Member::start(setup("driver", Roles::PlacementDriver));
+                let placement_driver = vec![driver.proxy.address()];
+                (Placing::Driver(driver), Roles::RangeServer { placement_driver }, None)
+            }
+            Kind::EqualServers => {
+                let etcd = Etcd::start(1);
+                let location = etcd.location("chaos");
+                (Placing::Etcd(etcd), Roles::Both, Some(location))
+            }
         };
-        let server = |number: usize| Member::start(setup(&number.to_string(), roles.clone()));
+        let server = |number: usize| {
+            Member::start(Setup {
+                metadata: metadata.clone(),
+                ..setup(&number.to_string(), roles.clone())
+            })
+        };
         let servers: Vec<_> = (0..SERVERS).map(server).collect();
-        let admin = client(&driver.proxy.address());
+        let home = match &placing {
+            Placing::Driver(driver) => driver.proxy.address(),
+            Placing::Etcd(_) => {
+                let addresses: Vec<_> = servers.iter().map(|server| server.proxy.address()).collect();
+                addresses.join(",")
+            }
+        };
+        let admin = client(&home);
         let mut streams = Vec::new();
         for number in 0..STREAMS {
             streams.push(create(&admin, number).await);
@@ -123,8 +178,9 @@ impl Scene {
         let reader = tokio::spawn(read(admin.clone(), streams.clone(), Arc::clone(&ledger)));
         let mut scene = Self {
             _directory: directory,
-            driver,
+            placing,
             servers,
+            home,
             admin,
             streams,
             writers: Vec::new(),
@@ -138,7 +194,7 @@ impl Scene {
             let stop = Arc::clone(&scene.stop);
             let stream = scene.streams[writer % STREAMS];
             let goes_on = move |_| !stop.load(Ordering::Relaxed);
-            let client = client(&scene.driver.proxy.address());
+            let client = client(&scene.home);
             let progress = Arc::clone(&scene.progress);
             let writing = write(client, (stream, writer), IN_FLIGHT, goes_on, progress);
             scene.writers.push(tokio::spawn(writing));
@@ -163,8 +219,24 @@ impl Scene {
             Fault::Deaf => self.servers[server].hold(Rule::requests).await,
             Fault::Mute => self.servers[server].hold(Rule::answers).await,
             Fault::LoseDisk => self.lose_disk(server).await,
-            Fault::KillDriver => self.driver.kill(Duration::from_millis(random.u64(..2_000))).await,
-            Fault::PauseDriver => self.driver.pause().await,
+            Fault::KillDriver => {
+                let away = Duration::from_millis(random.u64(..2_000));
+                self.placing.driver().kill(away).await;
+            }
+            Fault::PauseDriver => self.placing.driver().pause().await,
+            Fault::KillEtcd => {
+                let away = Duration::from_millis(random.u64(..4_000));
+                let etcd = self.placing.etcd();
+                etcd.kill(0);
+                tokio::time::sleep(away).await;
+                etcd.start_member(0);
+            }
+            Fault::PauseEtcd => {
+                let etcd = self.placing.etcd();
+                etcd.pause(0);
+                tokio::time::sleep(LONG).await;
+                etcd.go_on(0);
+            }
             Fault::Seal => self.seal(stream).await,
             Fault::Trim => self.trim(stream).await,
         }
@@ -276,7 +348,7 @@ impl Scene {
             }
         }
         let spans: Vec<_> = self.streams.iter().copied().zip(self.trimmed.iter().copied()).collect();
-        let later = read_all(&client(&self.driver.proxy.address()), &spans).await;
+        let later = read_all(&client(&self.home), &spans).await;
         let deadline = Instant::now() + LIMIT;
         for stream in &self.streams {
             while self.ledger.lock().end(*stream) < later.end(*stream) {
