@@ -499,7 +499,7 @@ def more_acknowledgements_than_copies(at: Scene) -> object:
 @seen(
     1502,
     SAVE,
-    "creating stream safe failed: 3 replicas of which 2 acknowledge need at least 2 range servers; 1 are up...",
+    "creating stream safe: 3 replicas of which 2 acknowledge need at least 2 range servers; 1 are up...",
 )
 def more_copies_than_servers(at: Scene) -> object:
     return at.write(at.values(), createStreams=True, replicas=3).save("safe")

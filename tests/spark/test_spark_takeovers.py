@@ -115,7 +115,7 @@ def test_a_target_is_made_with_copies_and_so_are_the_marks(
     write("plain", createStreams=True)
     assert copies("plain") == copies(marks_of(client).name) == (1, 1)
     line = failure(lambda: write("more", createStreams=True, replicas=7))
-    assert "[SBP-1502] creating stream more failed: 7 replicas of which 4 acknowledge need at least 4" in line
+    assert "[SBP-1502] creating stream more: 7 replicas of which 4 acknowledge need at least 4" in line
 
 
 @contextmanager
