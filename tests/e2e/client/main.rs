@@ -12,6 +12,7 @@ mod outcomes;
 mod reading;
 mod routes;
 mod routing;
+mod silent;
 mod tailing;
 mod withdraw;
 mod writer;
