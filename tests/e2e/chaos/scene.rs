@@ -90,7 +90,7 @@ fn free_address() -> String {
 
 /// What places ranges besides the servers.
 enum Placing {
-    Driver(Member),
+    Driver(Box<Member>),
     Etcd(Etcd),
 }
 
@@ -147,7 +147,7 @@ impl Scene {
             Kind::OneDriver => {
                 let driver = Member::start(setup("driver", Roles::PlacementDriver));
                 let placement_driver = vec![driver.proxy.address()];
-                (Placing::Driver(driver), Roles::RangeServer { placement_driver }, None)
+                (Placing::Driver(Box::new(driver)), Roles::RangeServer { placement_driver }, None)
             }
             Kind::EqualServers => {
                 let etcd = Etcd::start(1);

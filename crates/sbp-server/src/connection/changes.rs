@@ -191,7 +191,8 @@ fn read_server_change(turn: &Turn<'_>, frame: &Frame) -> Result<Read, Fault> {
         }
     };
     let wanted = turn.gate.check_cluster(frame.opcode).and_then(|()| {
-        if turn.node.identity.server_id != Some(id) {
+        let keeps_no_copies = turn.node.identity.server_id == Some(id) && turn.node.range_role.is_none();
+        if !keeps_no_copies {
             return wanted;
         }
         let message = format!(
