@@ -185,7 +185,7 @@ impl Sending {
         }
         if self.again_at.is_some_and(|at| at <= Instant::now()) {
             self.again_at = None;
-            ranges.tell_again(self.refused.drain());
+            ranges.tell_again(self.server, self.refused.drain());
         }
         while !self.drains && self.frames.len() < MOST_FRAMES && self.bytes < MOST_BYTES {
             let tells = self.tell_at.is_some_and(|at| at <= Instant::now());

@@ -173,11 +173,16 @@ impl RangeServer {
         self.tombstones.lock().may_forget(stream, &self.log)
     }
 
-    /// The given streams of which this server does not know where they begin.
-    pub(crate) fn without_start(&self, mut streams: Vec<StreamId>) -> Vec<StreamId> {
+    /// No range of its stream before this one is left, on whatever server, as the placement driver says.
+    pub(crate) fn begins_with(&self, first: RangeKey) {
+        self.hub.ranges.lock().table.begins_with(first);
+    }
+
+    /// Those of the given ranges before which others of their streams may be left, on whatever server.
+    pub(crate) fn behind_others(&self, mut keys: Vec<RangeKey>) -> Vec<RangeKey> {
         let ranges = self.hub.ranges.lock();
-        streams.retain(|stream| !ranges.table.knows_start(*stream));
-        streams
+        keys.retain(|key| !ranges.table.has_none_before(*key));
+        keys
     }
 
     /// All ranges held, sorted by key.

@@ -123,6 +123,9 @@ pub(crate) struct HostedStream {
     pub(crate) start: Offset,
     /// Whether `start` is where the whole stream begins, not only the ranges held here.
     pub(crate) start_known: bool,
+    /// The first range that is left of the whole stream, on whatever server, as the placement driver told it last; `None`: it
+    /// did not. This one may have been trimmed since, but none before it is left.
+    pub(crate) first_range: Option<RangeIndex>,
     /// By index, never empty.
     pub(crate) ranges: SmallVec<[RangeState; 1]>,
     // Clients choose the writer ids, so the map's hash is seeded against chosen collisions.

@@ -171,9 +171,18 @@ impl RangeTable {
         held
     }
 
-    /// Whether the first range held of the stream is known to be the stream's beginning.
-    pub(crate) fn knows_start(&self, id: StreamId) -> bool {
-        self.knows_all() || self.streams.get(&id).is_some_and(|stream| stream.start_known)
+    /// Whether it was told that no range of the stream before this one is left, on whatever server. The ranges held here do not
+    /// show it: others may be elsewhere, also of a stream that was here from its beginning on.
+    pub(crate) fn has_none_before(&self, key: RangeKey) -> bool {
+        let first = self.streams.get(&key.stream).and_then(|stream| stream.first_range);
+        first.is_some_and(|first| key.range <= first)
+    }
+
+    /// No range of the stream before this one is left.
+    pub(crate) fn begins_with(&mut self, first: RangeKey) {
+        if let Some(stream) = self.streams.get_mut(&first.stream) {
+            stream.first_range = stream.first_range.max(Some(first.range));
+        }
     }
 
     fn open(&mut self, id: StreamId, facts: StreamFacts, range: RangeState) {

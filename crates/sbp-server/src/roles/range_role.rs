@@ -190,8 +190,8 @@ impl RangeRole {
         })
     }
 
-    /// Where streams begin, given their ranges on this server: at the first of these, if that is known to be the
-    /// stream's first range; else where the placement driver says.
+    /// Where streams begin, given those of their ranges that belong on this server: at the first of these, if the placement
+    /// driver has said that none before it is left on any server; else where it says now.
     async fn first_ranges(
         &self,
         listed: &BTreeMap<StreamId, Vec<HeldRange>>,
@@ -204,14 +204,17 @@ impl RangeRole {
             }
         }
         let later = first.iter().filter(|(_, (range, _))| *range != RangeIndex(0));
-        let later: Vec<_> = later.map(|(stream, _)| *stream).collect();
+        let later = later.map(|(stream, (range, _))| RangeKey {
+            stream: *stream,
+            range: *range,
+        });
         let unknown = match self.ranges.upgrade() {
-            Some(ranges) => ranges.without_start(later),
+            Some(ranges) => ranges.behind_others(later.collect()),
             None => Vec::new(),
         };
         for chunk in unknown.chunks(MAX_ENTRIES) {
-            let criteria = chunk.iter().map(|stream| RangeCriteria {
-                stream_id: Some(*stream),
+            let criteria = chunk.iter().map(|key| RangeCriteria {
+                stream_id: Some(key.stream),
                 range_server: None,
             });
             for range in self.list_by(criteria.collect(), timeout).await?.1 {

@@ -217,7 +217,8 @@ impl Worker {
         let facts = self.hosted_ranges.description(stream).map(|record| record.facts());
         self.ranges.install(stream, facts.unwrap_or_default(), &held);
         kept?;
-        if let Some((_, start)) = update.first {
+        if let Some((range, start)) = update.first {
+            self.ranges.begins_with(RangeKey { stream, range });
             self.ranges.trim(stream, start);
         }
         Ok(held)

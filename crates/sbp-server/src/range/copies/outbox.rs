@@ -19,6 +19,8 @@ pub(in crate::range) struct Outbox {
     /// Ranges that may have entries, in turn.
     waiting: VecDeque<RangeKey>,
     is_waiting: HashSet<RangeKey>,
+    /// Ranges of which the follower has refused entries: it is sent none of them meanwhile.
+    refused: HashSet<RangeKey>,
     /// Ranges of which the follower does not know all that is confirmed.
     stale: HashSet<RangeKey>,
     /// Ranges of which the follower has to say whether it is fenced, and the numbers of the questions.
@@ -30,9 +32,12 @@ pub(in crate::range) struct Outbox {
 }
 
 impl Outboxes {
-    /// A range has entries for a follower.
+    /// A range has entries for a follower. If that has refused some, they wait until it [may take](Outbox::may_take) them.
     pub(in crate::range) fn has_entries(&mut self, server: ServerId, key: RangeKey) {
         let outbox = self.by_server.entry(server).or_default();
+        if outbox.is_refused(key) {
+            return;
+        }
         if outbox.is_waiting.insert(key) {
             outbox.waiting.push_back(key);
         }
@@ -77,9 +82,28 @@ impl Outboxes {
 impl Outbox {
     /// The next range that may have entries.
     pub(in crate::range) fn next(&mut self) -> Option<RangeKey> {
-        let key = self.waiting.pop_front()?;
-        self.is_waiting.remove(&key);
-        Some(key)
+        loop {
+            let key = self.waiting.pop_front()?;
+            self.is_waiting.remove(&key);
+            if !self.is_refused(key) {
+                return Some(key);
+            }
+        }
+    }
+
+    /// The follower has refused entries of the range: no more are sent to it before it [may take](Self::may_take) them.
+    pub(in crate::range) fn refuses(&mut self, key: RangeKey) {
+        self.refused.insert(key);
+    }
+
+    /// The follower may take entries of the range that it has refused.
+    pub(in crate::range) fn may_take(&mut self, key: RangeKey) {
+        self.refused.remove(&key);
+    }
+
+    /// Whether the follower has refused entries of the range, and is sent none yet.
+    pub(in crate::range) fn is_refused(&self, key: RangeKey) -> bool {
+        self.refused.contains(&key)
     }
 
     /// The range has more entries than were taken.
@@ -119,6 +143,7 @@ impl Outbox {
 
     /// The range is gone.
     pub(in crate::range) fn forget(&mut self, key: RangeKey) {
+        self.refused.remove(&key);
         self.stale.remove(&key);
         self.told.remove(&key);
         self.sent.remove(&key);

@@ -174,6 +174,9 @@ impl RangeServer {
             entries => entries?,
         };
         let mut ranges = self.hub.ranges.lock();
+        if ranges.outboxes.of(server).is_refused(key) {
+            return Ok(feed);
+        }
         ranges.feed_read(server, key, entries, most_bytes, self.running_for(), &mut feed);
         // There may be more.
         ranges.tell_followers(key);
@@ -241,7 +244,8 @@ impl RangeServer {
     }
 
     /// Another server has refused an entry of a range for now, or says that it is fenced: entries of the range are sent to it
-    /// again when [`tell_again`](Self::tell_again) is called.
+    /// again when [`tell_again`](Self::tell_again) is called. Those of an open range also when there is news of it; what is
+    /// written back or copied not before, unless that is ordered anew.
     pub(crate) fn refused(&self, server: ServerId, refused: &Refused) {
         let Refused {
             key,
@@ -250,7 +254,14 @@ impl RangeServer {
         } = *refused;
         let mut notifications = Notifications::default();
         let mut ranges = self.hub.ranges.lock();
-        ranges.change_copy(key, |replica| replica.begin_again(server, sealed_end));
+        let next = ranges.change_copy(key, |replica| {
+            replica.begin_again(server, sealed_end);
+            replica.next_for(server)
+        });
+        // Not where it has refused something else than what it is to be sent now.
+        if next.flatten().is_some_and(|(_, end)| end == sealed_end) {
+            ranges.outboxes.of(server).refuses(key);
+        }
         if let Some(question) = question {
             // It does not say that it is not.
             ranges.questions.said(key, question, server, true);
@@ -260,10 +271,12 @@ impl RangeServer {
         notifications.send();
     }
 
-    /// Sends entries of these ranges again, as far as they are not known to have arrived.
-    pub(crate) fn tell_again(&self, keys: impl IntoIterator<Item = RangeKey>) {
+    /// Sends entries of these ranges, which another server has refused, to it again, as far as they are not known to have
+    /// arrived.
+    pub(crate) fn tell_again(&self, server: ServerId, keys: impl IntoIterator<Item = RangeKey>) {
         let mut ranges = self.hub.ranges.lock();
         for key in keys {
+            ranges.outboxes.of(server).may_take(key);
             ranges.tell_followers(key);
         }
     }

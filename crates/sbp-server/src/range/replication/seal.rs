@@ -151,11 +151,19 @@ impl Ranges {
         if ends_elsewhere(replica, end) {
             return Err(Refusal::not_the_end(key, end));
         }
-        self.change_copy(key, |replica| {
-            if !replica.writes_back(to, end) {
+        let is_new = self.change_copy(key, |replica| {
+            let is_new = !replica.writes_back(to, end);
+            if is_new {
                 replica.write_back(to.iter().copied(), end);
             }
+            is_new
         });
+        if is_new == Some(true) {
+            // What they have refused before was something else.
+            for server in to {
+                self.outboxes.of(*server).may_take(key);
+            }
+        }
         Ok(())
     }
 

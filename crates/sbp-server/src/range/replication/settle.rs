@@ -227,11 +227,12 @@ impl Ranges {
         let confirmed = replica.confirmed();
         let followers: SmallVec<[_; 2]> = replica.sends_to().collect();
         for server in followers {
-            let has_entries = self
-                .table
-                .replica(key)
-                .is_some_and(|replica| replica.next_for(server).is_some());
-            if has_entries {
+            let next = self.table.replica(key).and_then(|replica| replica.next_for(server));
+            if let Some((_, sealed_end)) = next {
+                if sealed_end.is_none() {
+                    // Clients wait for what an open range has, and there is no more news of it than they append.
+                    self.outboxes.of(server).may_take(key);
+                }
                 self.outboxes.has_entries(server, key);
             }
             self.outboxes.is_confirmed(server, key, confirmed);

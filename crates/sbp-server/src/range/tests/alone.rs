@@ -71,16 +71,47 @@ fn a_trim_makes_the_beginning_known() {
 #[test]
 fn a_beginning_that_is_told_is_known_also_where_it_moves_nothing() {
     let mut table = hosted_ranges();
-    assert!(!table.knows_start(LAST) && table.knows_start(WHOLE));
+    let knows_start = |table: &RangeTable, stream| table.stream(stream).unwrap().start_known;
+    assert!(!knows_start(&table, LAST) && knows_start(&table, WHOLE));
     let start = Offset(10);
     assert_eq!(table.apply(Command::Trim { stream: LAST, start }), Effect::None);
-    assert!(table.knows_start(LAST));
+    assert!(knows_start(&table, LAST));
     let earliest = resolve_start(&table, LAST, Offset::EARLIEST, None);
     assert_eq!(earliest, Ok(Start::At(start)));
     // One that lies before what is here says that the beginning is elsewhere.
     let start = Offset(0);
     assert_eq!(table.apply(Command::Trim { stream: MIDDLE, start }), Effect::None);
-    assert!(!table.knows_start(MIDDLE));
+    assert!(!knows_start(&table, MIDDLE));
+}
+
+#[test]
+fn a_range_is_the_first_one_of_its_stream_only_where_that_was_told() {
+    let key = |index| RangeKey {
+        stream: WHOLE,
+        range: RangeIndex(index),
+    };
+    let mut table = hosted_ranges();
+    // Ranges 1 and 2 are on other servers, and range 2 is empty.
+    let (stream, facts) = (WHOLE, StreamFacts::default());
+    let range = range(3, 30, 40, Phase::Open);
+    table.apply(Command::Open { stream, facts, range });
+    table.apply(Command::Publish {
+        key: key(0),
+        end: Offset(10),
+    });
+    assert!(
+        !table.has_none_before(key(3)),
+        "also where the stream was from its beginning on"
+    );
+    // The stream is trimmed, and range 2 is its first one.
+    table.begins_with(key(2));
+    let start = Offset(30);
+    table.apply(Command::Trim { stream, start });
+    assert_eq!(table.stream(WHOLE).unwrap().keys(WHOLE).collect::<Vec<_>>(), [key(3)]);
+    assert!(table.has_none_before(key(2)) && !table.has_none_before(key(3)));
+    table.begins_with(key(3));
+    table.begins_with(key(2));
+    assert!(table.has_none_before(key(3)), "what is told late takes nothing back");
 }
 
 #[test]

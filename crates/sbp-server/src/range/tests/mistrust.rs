@@ -140,7 +140,7 @@ fn an_answer_that_is_older_than_a_second_attempt_says_nothing_of_where_to_go_on(
         question: None,
     };
     primary.refused(id(1), &refused);
-    primary.tell_again([FIRST]);
+    primary.tell_again(id(1), [FIRST]);
     copies.exchange(1);
     assert_eq!(copies.primary().wait(1).len(), 1);
     let late = Answer::GoOn {
@@ -151,6 +151,47 @@ fn an_answer_that_is_older_than_a_second_attempt_says_nothing_of_where_to_go_on(
     copies.append(job(1, 100));
     copies.exchange(1);
     assert_eq!(short(&copies.primary().wait(1)[0]).0, ErrorCode::NONE);
+}
+
+#[test]
+fn a_server_that_refuses_what_is_copied_to_it_is_sent_nothing_more_until_it_is_tried_again() {
+    const ENTRIES: i32 = 1_500;
+    let mut copies = Copies::new(3, 2);
+    for index in 0..ENTRIES {
+        copies.append(job(index, 10));
+        if index % 500 == 499 {
+            copies.exchange(1);
+        }
+    }
+    copies.primary().wait(usize::try_from(ENTRIES).unwrap());
+    let end = at(i64::from(ENTRIES));
+    assert_eq!((copies.vote(0), copies.vote(1)), (end, end));
+    copies.end(0, end.offset.0);
+    let primary = Arc::clone(&copies.primary().server);
+    let order = || drop(asked(|done| primary.write_back(FIRST, &[id(2)], end, done)));
+    order();
+    for attempt in 0..3 {
+        let feed = primary.feed(id(2), 1 << 20, false);
+        assert_eq!(feed.from_log, Some(FIRST), "{attempt}");
+        let sent = primary.feed_from_log(id(2), FIRST, 1 << 20).unwrap().entries;
+        assert_eq!(sent.len(), 1_024, "there are more, which wait to be sent");
+        let refused = Refused {
+            key: FIRST,
+            sealed_end: Some(end),
+            question: None,
+        };
+        primary.refused(id(2), &refused);
+        // Nor when that is ordered again, or was being read when the refusal came.
+        order();
+        let read = primary.feed_from_log(id(2), FIRST, 1 << 20).unwrap().entries;
+        let feed = primary.feed(id(2), 1 << 20, false);
+        assert_eq!(
+            (read.len(), feed.entries.len(), feed.from_log),
+            (0, 0, None),
+            "{attempt}"
+        );
+        primary.tell_again(id(2), [FIRST]);
+    }
 }
 
 #[test]
