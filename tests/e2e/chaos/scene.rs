@@ -147,7 +147,11 @@ impl Scene {
             Kind::OneDriver => {
                 let driver = Member::start(setup("driver", Roles::PlacementDriver));
                 let placement_driver = vec![driver.proxy.address()];
-                (Placing::Driver(Box::new(driver)), Roles::RangeServer { placement_driver }, None)
+                (
+                    Placing::Driver(Box::new(driver)),
+                    Roles::RangeServer { placement_driver },
+                    None,
+                )
             }
             Kind::EqualServers => {
                 let etcd = Etcd::start(1);

@@ -79,10 +79,10 @@ impl Cluster {
         answer.status.code
     }
 
-    /// A range server as the placement driver sees it.
+    /// A range server as the placement driver sees it: it is known soon after it was started.
     pub(crate) fn status_of(&self, server: ServerId) -> RangeServerStatus {
         let is_it = |status: &RangeServerStatus| status.range_server.as_ref().is_some_and(|it| it.server_id == server);
-        self.status().into_iter().find(is_it).expect("it is known")
+        until("a server that is known", || self.status().into_iter().find(is_it))
     }
 
     pub(crate) fn process(&self, server: ServerId) -> &Serving {
