@@ -7,11 +7,15 @@ writes numbers its records from 0, so whoever reads knows what has to come next.
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypedDict
 
 import pyarrow as pa
 import pytest
@@ -20,10 +24,20 @@ import sbp_native as sbp
 from clusters import Cluster, How, Pace
 from sbp_native.testing import eventually
 
+
+class Copies(TypedDict):
+    """How many servers hold a stream, and how many of them acknowledge."""
+
+    replicas: int
+    acks: int
+
+
 #: The last record of a stream.
 END = b"end"
-COPIES = {"replicas": 3, "acks": 2}
+COPIES: Copies = {"replicas": 3, "acks": 2}
 KEYS = 10
+#: A stopped server is found out by its silence, some ten times for each takeover here: minutes, which long tests have.
+HOWS: list[How] = ["killed", "ended", "stopped"] if os.environ.get("SBP_THOROUGH") else ["killed", "ended"]
 #: Records that a writer gathers before it pauses, so that a run has some ten thousand of them and no more.
 PORTION = 20
 
@@ -266,7 +280,7 @@ def read_again_and_again(scene: Scene, pace: Pace) -> None:
 def follow_a_cursor(scene: Scene, pace: Pace) -> None:
     """Now and then it is committed, and another holder takes the cursor, who goes on where the last commit was."""
     seen = Numbers(pace)
-    while not seen.is_over:
+    while True:
         with scene.connect() as client:
             cursor = client.cursor("follower", "written")
             assert cursor.positions["written"] == seen.next
@@ -310,9 +324,12 @@ class Running:
     def __init__(self, scene: Scene) -> None:
         self.paces = {job.__name__: Pace() for job in JOBS}
         self._running: dict[str, Future[None]] = {job.__name__: Future() for job in JOBS}
-        for job in JOBS:
-            # A job that hangs does not keep the test from ending.
-            threading.Thread(target=self._run, args=(job, scene), daemon=True).start()
+        # A job that hangs does not keep the test from ending.
+        self._threads = {
+            job.__name__: threading.Thread(target=self._run, args=(job, scene), daemon=True) for job in JOBS
+        }
+        for thread in self._threads.values():
+            thread.start()
 
     def _run(self, job: Job, scene: Scene) -> None:
         try:
@@ -337,7 +354,14 @@ class Running:
         try:
             eventually(none_is_late, timeout=60)
         except TimeoutError:
-            raise AssertionError(f"these stand still: {', '.join(late)}") from None
+            raise AssertionError(f"these stand still: {', '.join(late)}\n{self._stacks(late)}") from None
+
+    def _stacks(self, names: Iterable[str]) -> str:
+        """What these jobs wait for."""
+        frames = sys._current_frames()
+        at = {name: frames.get(self._threads[name].ident or 0) for name in names}
+        stacks = {name: traceback.format_stack(frame) for name, frame in at.items() if frame is not None}
+        return "\n".join(f"{name}:\n{''.join(stack)}" for name, stack in stacks.items())
 
     def finish(self) -> None:
         for name, job in self._running.items():
@@ -347,7 +371,7 @@ class Running:
                 raise AssertionError(f"{name} failed") from error
 
 
-@pytest.mark.parametrize("how", ["killed", "stopped", "ended"])
+@pytest.mark.parametrize("how", HOWS)
 def test_programs_go_on_through_takeovers(tmp_path: Path, how: How) -> None:
     scene = Scene("")
     with Cluster(tmp_path) as cluster, sbp.connect(cluster.address, timeout=60) as client:

@@ -129,6 +129,12 @@ LONG: Plan = (
         200,
         _HUNG,
     ),
+    Stage(
+        "programs while servers are stopped",
+        ("{bin}/python -m pytest -q tests/python/test_takeovers.py",),
+        {"SBP_THOROUGH": "1"},
+        shows=_HUNG,
+    ),
     Stage("forks, exits, interrupts", ("{bin}/python -m tests.lifecycle --runs {runs}",), {}, 200),
     Stage("dribblers, floods, idle connections", ("{bin}/python -m tests.long --connections {runs}",), {}, 10_000),
     Stage(

@@ -371,7 +371,8 @@ impl Shared {
     ) -> Result<AppendEnd, ClientError> {
         let options = AppendOptions {
             expected_offset: Some(at),
-            timeout: Some(attempt(deadline)),
+            // Where others hold the stream too, one of them may take its appends by now.
+            timeout: Some(self.client.pool().patience(Some((self.stream, at)), attempt(deadline))),
             ..AppendOptions::default()
         };
         match self.client.append(self.stream, record.encode(), &options).await {
