@@ -130,8 +130,11 @@ LONG: Plan = (
         _HUNG,
     ),
     Stage(
-        "programs while servers are stopped",
-        ("{bin}/python -m pytest -q tests/python/test_takeovers.py",),
+        "programs and queries while servers are stopped",
+        (
+            "{bin}/python -m pytest -q tests/python/test_takeovers.py",
+            "{bin}/python -m pytest -q tests/spark/test_spark_takeovers.py",
+        ),
         {"SBP_THOROUGH": "1"},
         shows=_HUNG,
     ),
