@@ -358,7 +358,7 @@ def test_of_two_that_commit_at_once_one_does(server: sbp.Server, client: sbp.Cli
     late = CommitLog(options, epoch.sink)
     looks = iter([seen])
     ask = late._last
-    late._last = lambda create=False: next(looks, None) or ask(create)
+    late._last = lambda make_for=None: next(looks, None) or ask(make_for)
     late.commit(epoch, Content(), [])
     assert client.stream(epoch.sink).positions().latest == 2
 

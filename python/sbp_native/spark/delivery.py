@@ -264,7 +264,10 @@ class CommitLog:
         options, client = self._options, runtime.client(self._options)
         target, written = options.target(), set(streams)
         if target is not None:
-            found = [client.describe_stream(int(target) if target.isdigit() else target)]
+            found = []
+            # It may be gone since its rows were written, or not have been made for a batch without rows.
+            with suppress(errors.StreamNotFoundError):
+                found.append(client.describe_stream(int(target) if target.isdigit() else target))
         else:
             found = [info for info in client.list_streams() if str(info.id) in written] if written else []
         return max(((info.replicas, info.acks) for info in found), default=(options.replicas, options.acks))
