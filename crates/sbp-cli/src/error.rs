@@ -73,6 +73,8 @@ pub(crate) enum CliError {
         lines(unknown), count = unknown.len()
     )]
     UnknownPositions { unknown: Vec<ClientError>, of: usize },
+    #[error("{address}: {reason}")]
+    NoLocalServer { address: String, reason: String },
     #[error("{0}")]
     Usage(String),
 }

@@ -10,6 +10,7 @@ mod command;
 mod error;
 mod input;
 mod json;
+mod local_server;
 mod logging;
 mod output;
 mod session;

@@ -30,6 +30,7 @@ pub(crate) struct Verify {
 #[command(after_help = "\
 Examples:
   sbp backup ./data --to /backups/monday          while the server runs, on its machine
+  sbp backup 127.0.0.1:2378 --to /backups/monday  the directory of the server that listens there
   sbp backup ./data --to /backups/tuesday         what has not changed since is linked again, and takes no room
   sbp backup ./data --to /mnt/disk/monday         to another file system: everything is copied
   sbp verify /backups/monday                      read all of it, say what is damaged
@@ -40,11 +41,14 @@ under its name only when it is whole; its manifest.json tells the ends and the f
 by itself, and not to the same moment.
 
 Files of the log that never change again are linked where the backup is on the same file system: damage to such a file is
-damage to both. --copy copies them.")]
+damage to both. --copy copies them.
+
+An address is one at which a process of this machine listens. That process is not asked for anything: the kernel says which
+data directory it has open, to its user and to root.")]
 pub(crate) struct Backup {
-    /// The data directory of a server of this machine, or another backup.
-    #[arg(value_name = "DATA-DIR")]
-    pub(crate) directory: PathBuf,
+    /// The data directory of a server of this machine, the address at which the server listens, or another backup.
+    #[arg(value_name = "DATA-DIR|ADDRESS")]
+    pub(crate) source: PathBuf,
     /// The backup, a directory that is made. An empty one may be there, also where a disk is mounted.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,

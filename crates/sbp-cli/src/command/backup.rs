@@ -5,10 +5,16 @@ use sbp_server::{BackupManifest, DirectoryFault, RestoreOptions};
 use crate::args::{Backup, Restore};
 use crate::command::verify;
 use crate::error::CliError;
+use crate::local_server;
 use crate::terminal::{Terminal, progress};
 
 pub(crate) fn back_up(backup: &Backup, terminal: &mut Terminal) -> Result<(), CliError> {
-    let manifest = sbp_server::back_up(&backup.directory, &backup.to, !backup.copy)?;
+    let found = match local_server::as_address(&backup.source) {
+        Some(address) => Some(local_server::data_directory(address)?),
+        None => None,
+    };
+    let directory = found.as_ref().unwrap_or(&backup.source);
+    let manifest = sbp_server::back_up(directory, &backup.to, !backup.copy)?;
     write(&manifest, &[], backup.json, terminal)
 }
 

@@ -119,7 +119,12 @@ async fn what_is_restored_is_equal_record_by_record_up_to_the_point_told_while_w
                 sbp_e2e::wait::until("the writers stand still", || goes_on(count, from).then_some(()));
             }
             let before: Vec<i64> = counts.iter().map(|count| *count.borrow()).collect();
-            let manifest = done("backup", &path("data"), &path(name));
+            // By its address, or by its directory.
+            let from = match name {
+                "second" => Path::new(&server.address).to_owned(),
+                _ => path("data"),
+            };
+            let manifest = done("backup", &from, &path(name));
             for (stream, acknowledged) in (1..).zip(before) {
                 assert!(ends(&manifest)[&stream] >= acknowledged, "{name}: stream {stream}");
             }
@@ -212,6 +217,41 @@ fn small_backup(dir: &Path) {
     text(&run(&server, &["cursor", "set", "job", "orders", "--to", "2"], ""));
     done("backup", &dir.join("data"), &dir.join("backup"));
     server.end(Signal::KILL);
+}
+
+#[test]
+fn an_address_is_that_of_the_server_which_listens_there_and_others_are_refused_with_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let server = serve(&path("data"), "127.0.0.1:0");
+    let port = server.address.rsplit(':').next().unwrap();
+    let from = |address: &str, to: &str| {
+        let mut command = on_directories("backup", Path::new(address), &path(to));
+        command.output().unwrap()
+    };
+    for (number, host) in ["127.0.0.1", "localhost"].iter().enumerate() {
+        let backup = format!("backup {number}");
+        text(&from(&format!("{host}:{port}"), &backup));
+        verified(&path(&backup));
+    }
+    let beside = refused(&from(&format!("127.0.0.2:{port}"), "b"), 1);
+    assert!(beside.contains("no process of this machine listens there"), "{beside}");
+    // A port that is taken, and at which nobody listens.
+    let connected = std::net::TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();
+    let closed = connected.local_addr().unwrap().to_string();
+    let why = refused(&from(&closed, "b"), 1);
+    assert!(
+        why.contains(&format!("{closed}: no process of this machine listens there")),
+        "{why}"
+    );
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let other = listener.local_addr().unwrap().to_string();
+    let foreign = refused(&from(&other, "b"), 1);
+    assert!(
+        foreign.contains("has no data directory open that is found here"),
+        "{foreign}"
+    );
+    assert!(!path("b").exists());
 }
 
 #[test]
