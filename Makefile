@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
 STAGES := $(PYTHON) -m tests.stages
-.PHONY: help demo demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel sdist dist test-dist test-container install install-tested publish clean
+.PHONY: help demo demo-cluster demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel sdist dist test-dist test-container install install-tested publish clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ install-tested: venv ## Build and install the wheel that is tested, with the pro
 
 demo: install-tested ## Run the pipeline on a year of flights, check every figure, draw the chart.
 	@$(BIN)/python -m tests.demo
+
+demo-cluster: install-tested ## The same on three servers and an etcd, two of which are lost while it runs. MONTHS=2 is shorter.
+	@.ci/need etcd=etcd-server
+	@$(BIN)/python -m tests.demo --cluster --months $(or $(MONTHS),12)
 
 demo-selftest: install-tested ## Show that the demo's check fails when an event is dropped, duplicated or swapped.
 	@$(BIN)/python -m tests.demo --selftest

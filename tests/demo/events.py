@@ -78,8 +78,8 @@ def data_dir() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
-def read_flights(directory: Path) -> pa.Table:
-    """The flights as they are in the file, with their row number."""
+def read_flights(directory: Path, months: int = 12) -> pa.Table:
+    """The flights of the first months as they are in the file, with their row number."""
     with zipfile.ZipFile(directory / "flights.csv.zip") as archive:
         raw = archive.read("flights.csv")
     columns = {name: pa.int32() for name in ("month", "hour", "minute", "flight", "distance")}
@@ -94,7 +94,8 @@ def read_flights(directory: Path) -> pa.Table:
             strings_can_be_null=True,
         ),
     )
-    return table.append_column("row", pa.array(np.arange(table.num_rows, dtype=np.int32)))
+    table = table.append_column("row", pa.array(np.arange(table.num_rows, dtype=np.int32)))
+    return table.filter(pc.less_equal(table["month"], months))
 
 
 def read_weather(directory: Path) -> pa.Table:

@@ -6,13 +6,13 @@ import asyncio
 import shutil
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import sbp_native as sbp
 
 from . import batch, chart, crash, driver, events, report, session, streaming, verify
 from .progress import Screen
-from .replay import WEATHER, Ledger, create_streams, replay
+from .replay import IN_FLIGHT, ONE, WEATHER, Copies, Ledger, create_streams, replay
 from .service import ServerProcess
 
 if TYPE_CHECKING:
@@ -43,13 +43,35 @@ class Failure(Exception):
     """A figure is not what it must be, or a promise was not kept. The message says which."""
 
 
-class Demo:
-    """One run; everything it leaves behind lies below `directory`."""
+class Service(Protocol):
+    """What has the streams: one server, or several."""
 
-    def __init__(self, directory: Path) -> None:
+    @property
+    def address(self) -> str:
+        """What a client connects to."""
+
+    def start(self) -> float:
+        """Starts it and waits until it answers; returns the seconds that took."""
+
+    def stop(self) -> None:
+        """Ends it."""
+
+    def stored_bytes(self) -> int:
+        """The size of everything that it has on disk."""
+
+
+class Demo:
+    """One run with the first `months` of the year; everything it leaves behind lies below `directory`."""
+
+    title = "A year of flights through SBP streams, Spark and back"
+    in_flight = IN_FLIGHT
+
+    def __init__(self, directory: Path, months: int = 12, copies: Copies = ONE) -> None:
         self._directory = directory
+        self._months = months
+        self._copies = copies
         self._screen = Screen()
-        self._report = report.Report()
+        self._report = report.Report(self.title)
         self._ledger = Ledger()
         self._figures = 0
 
@@ -61,29 +83,29 @@ class Demo:
         started = time.perf_counter()
         fresh(self._directory)
         screen = self._screen
-        screen.title("A year of flights through SBP streams, Spark and back")
+        screen.title(self.title)
         with screen.step("reading the original file"):
             source = events.data_dir()
-            everything = events.make_events(events.read_flights(source))
+            everything = self._told(events.make_events(events.read_flights(source, self._months)))
             weather = events.read_weather(source)
-            expectation = verify.Expectation()
+            expectation = verify.Expectation(months=self._months)
 
-        data = self._directory / "data"
-        server = ServerProcess(data, self._directory / "server.log")
+        service = self._service()
         try:
-            with screen.step("starting the durable server"):
-                server.start()
-            streams = asyncio.run(self._replay(server.address, everything, weather))
-            batches = self._stream_and_kill(server.address, streams, everything.num_rows + 1)
+            self._start(service)
+            streams = asyncio.run(self._replay(service.address, everything, weather))
+            self._replayed(streams)
+            batches = self._stream_and_kill(service.address, streams, everything.num_rows + 1)
+            self._between_drivers()
             with spark_session(screen, self._directory) as spark:
-                self._go_on(spark, server.address, streams, batches, everything.num_rows + 1)
-                self._windows(spark, server.address, batches, everything.num_rows + 1, expectation)
-                self._hasty(spark, server.address, streams, everything.num_rows)
-                delays = self._query(spark, server.address, streams, expectation)
-            stored = server.stored_bytes()
-            self._crash(server)
+                self._go_on(spark, service.address, streams, batches, everything.num_rows + 1)
+                self._windows(spark, service.address, batches, everything.num_rows + 1, expectation)
+                self._hasty(spark, service.address, streams, everything.num_rows)
+                delays = self._query(spark, service.address, streams, expectation)
+            stored = service.stored_bytes()
+            self._end(service)
         finally:
-            server.stop()
+            self._stop(service)
 
         with screen.step("drawing the chart"):
             picture = self._directory / "delays.png"
@@ -98,14 +120,49 @@ class Demo:
         screen.note(f"chart   {picture}")
         screen.note(f"report  {page}")
 
+    # What a demo with another service does differently.
+
+    def _told(self, everything: pa.Table) -> pa.Table:
+        """The events as they are replayed."""
+        return everything
+
+    def _service(self) -> Service:
+        """What the streams are kept in; not started."""
+        return ServerProcess(self._directory / "data", self._directory / "server.log")
+
+    def _start(self, service: Service) -> None:
+        with self._screen.step("starting the durable server"):
+            service.start()
+
+    def _stop(self, service: Service) -> None:
+        service.stop()
+
+    def _created(self) -> None:
+        """The streams are there, and empty."""
+
+    def _replayed(self, streams: list[str]) -> None:
+        """All events are in the streams."""
+
+    def _between_drivers(self) -> None:
+        """The first driver of the streaming query was killed, and the second one not started."""
+
+    def _read(self, share: float) -> None:
+        """The streaming query has read this share of the events."""
+
+    def _end(self, service: Service) -> None:
+        """All figures were compared; the service runs."""
+        assert isinstance(service, ServerProcess)
+        self._crash(service)
+
     async def _replay(self, address: str, everything: pa.Table, weather: pa.Table) -> list[str]:
         """The whole year, and all the weather; returns the streams."""
         slots = events.slots(everything, hours=12)
         async with sbp.aio.connect(address) as client:
-            streams = await create_streams(client, everything["carrier"].unique().to_pylist())
+            streams = await create_streams(client, everything["carrier"].unique().to_pylist(), self._copies)
+            await asyncio.to_thread(self._created)
             stage = "replaying the year"
             with self._screen.step(stage, everything.num_rows, "events") as advance:
-                await replay(client, slots, self._ledger, advance)
+                await replay(client, slots, self._ledger, advance, self.in_flight)
             rate = everything.num_rows / self._screen.seconds[stage]
             self._report.add(
                 "Throughput", f"replay from asyncio, {len(slots):,} durable frames", f"{rate:,.0f} events/s"
@@ -124,6 +181,7 @@ class Demo:
 
             def half(progress: dict[str, Any]) -> bool:
                 advance(outcome.add(progress))
+                self._read(outcome.rows / records)
                 return outcome.rows >= records // 2
 
             if driver.drive(self._job(address, streams), self._directory / "driver", half):
@@ -132,7 +190,9 @@ class Demo:
 
     def _job(self, address: str, streams: list[str]) -> streaming.Job:
         checkpoint = streaming.checkpoint(self._directory, "windows")
-        return streaming.Job(address, tuple(streams), streaming.WINDOWS, streaming.WATERMARK, checkpoint)
+        return streaming.Job(
+            address, tuple(streams), streaming.WINDOWS, streaming.WATERMARK, checkpoint, **self._copies.options()
+        )
 
     def _go_on(
         self, spark: SparkSession, address: str, streams: list[str], outcome: streaming.Outcome, records: int
@@ -140,7 +200,12 @@ class Demo:
         """The same query on its checkpoint, with this process as its driver."""
         killed_after, killed_at = outcome.triggers, outcome.read_to
         with self._screen.step("starting it again on its checkpoint", records - killed_at, "events") as advance:
-            driver.go_on(spark, self._job(address, streams), lambda progress: advance(outcome.add(progress)))
+
+            def heard(progress: dict[str, Any]) -> None:
+                advance(outcome.add(progress))
+                self._read(outcome.read_to / records)
+
+            driver.go_on(spark, self._job(address, streams), heard)
         after = outcome.triggers - killed_after
         self._screen.note(f"SIGKILL after {killed_after} micro-batches and {killed_at:,} events, {after} after it")
         batches = f"{outcome.triggers} micro-batches, median {outcome.median('triggerExecution'):.0f} ms"
@@ -176,7 +241,14 @@ class Demo:
     def _hasty(self, spark: SparkSession, address: str, streams: list[str], total: int) -> None:
         """The same query with a watermark that is too short for some flights."""
         checkpoint = streaming.checkpoint(self._directory, "hasty")
-        job = streaming.Job(address, tuple(streams), streaming.HASTY_WINDOWS, streaming.HASTY_WATERMARK, checkpoint)
+        job = streaming.Job(
+            address,
+            tuple(streams),
+            streaming.HASTY_WINDOWS,
+            streaming.HASTY_WATERMARK,
+            checkpoint,
+            **self._copies.options(),
+        )
         with self._screen.step(f"the same with a watermark of {streaming.HASTY_WATERMARK}"):
             streaming.judge_by_last_batch(spark)
             query = streaming.start(spark, job)
@@ -198,7 +270,7 @@ class Demo:
         self, spark: SparkSession, address: str, streams: list[str], expectation: verify.Expectation
     ) -> list[tuple[str, int, float, int]]:
         with sbp.connect(address) as client:
-            client.create_stream(batch.PARTIALS, schema=batch.PARTIAL_SCHEMA)
+            client.create_stream(batch.PARTIALS, schema=batch.PARTIAL_SCHEMA, **self._copies.options())
         queries = batch.Queries(spark, address, streams)
         stage = "querying the year by carrier and month"
         with self._screen.step(stage):
@@ -220,11 +292,7 @@ class Demo:
             outcome = asyncio.run(crash.kill_amid_appends(server, advance))
         with self._screen.step("starting it again on the same directory"):
             seconds = server.start()
-        wrong = crash.check_records(server.address, outcome)
-        with self._screen.step("comparing all that was acknowledged", self._ledger.records, "records") as advance:
-            wrong += crash.check_events(server.address, self._ledger, advance)
-        if wrong:
-            raise Failure(f"after the kill {len(wrong)} promises are broken:\n  " + "\n  ".join(wrong[:_SHOWN]))
+        self._compare(server.address, crash.check_records(server.address, outcome))
         told = (
             f"{len(outcome.acknowledged):,} acknowledged and there, {outcome.indeterminate + outcome.rejected} cut off"
         )
@@ -241,6 +309,13 @@ class Demo:
             "After SIGKILL", "events and weather compared with what was acknowledged", f"{self._ledger.records:,}"
         )
         self._report.add("After SIGKILL", "until the server answered again", f"{seconds * 1e3:.0f} ms")
+
+    def _compare(self, address: str, wrong: list[str]) -> None:
+        """Compares every event with what was acknowledged, and fails with what is `wrong` already and that."""
+        with self._screen.step("comparing all that was acknowledged", self._ledger.records, "records") as advance:
+            wrong = wrong + crash.check_events(address, self._ledger, advance)
+        if wrong:
+            raise Failure(f"{len(wrong)} promises are broken:\n  " + "\n  ".join(wrong[:_SHOWN]))
 
     def _verify(self, what: str, expected: Mapping[str, int], found: Mapping[str, int]) -> None:
         check(what, expected, found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,15 @@ class Screen:
     def note(self, text: str) -> None:
         """A line of its own, below the step it belongs to."""
         self.console.print(f"    {text}", markup=False, soft_wrap=True)
+
+    def table(self, title: str, rows: list[tuple[str, ...]]) -> None:
+        """A table, its headings first."""
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for heading in rows[0]:
+            table.add_column(heading, overflow="fold")
+        for row in rows[1:]:
+            table.add_row(*row)
+        self.console.print(table)
 
     @contextmanager
     def step(self, name: str, total: int | None = None, unit: str = "") -> Iterator[Callable[[int], None]]:

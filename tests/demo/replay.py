@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from . import events
 
@@ -17,6 +17,28 @@ if TYPE_CHECKING:
 IN_FLIGHT = 64
 
 WEATHER = "weather"
+
+
+class CopyOptions(TypedDict):
+    """Options of `create_stream` and of Spark's sink."""
+
+    replicas: int
+    acks: int
+
+
+@dataclass(frozen=True)
+class Copies:
+    """How many servers hold a stream, and how many of them acknowledge."""
+
+    replicas: int
+    acks: int
+
+    def options(self) -> CopyOptions:
+        """As `create_stream` and Spark's sink want it."""
+        return {"replicas": self.replicas, "acks": self.acks}
+
+
+ONE = Copies(1, 1)
 
 
 @dataclass
@@ -39,17 +61,21 @@ class Ledger:
         self.columns_bytes += rows.nbytes
 
 
-async def create_streams(client: Any, carriers: Iterable[str]) -> list[str]:
+async def create_streams(client: Any, carriers: Iterable[str], copies: Copies = ONE) -> list[str]:
     """One stream per carrier, and one for the weather; returns the names of the former."""
     names = sorted(events.stream_name(carrier) for carrier in set(carriers))
     for name in names:
-        await client.create_stream(name, schema=events.EVENT_SCHEMA)
-    await client.create_stream(WEATHER, schema=events.WEATHER_SCHEMA)
+        await client.create_stream(name, schema=events.EVENT_SCHEMA, **copies.options())
+    await client.create_stream(WEATHER, schema=events.WEATHER_SCHEMA, **copies.options())
     return names
 
 
 async def replay(
-    client: Any, slots: Iterable[events.Slot], ledger: Ledger, advance: Callable[[int], None] = lambda _: None
+    client: Any,
+    slots: Iterable[events.Slot],
+    ledger: Ledger,
+    advance: Callable[[int], None] = lambda _: None,
+    in_flight: int = IN_FLIGHT,
 ) -> None:
     """Appends each slot as one frame, in order, and enters every acknowledgement into `ledger`."""
     under_way: deque[tuple[events.Slot, Any]] = deque()
@@ -66,7 +92,7 @@ async def replay(
         for slot in slots:
             # It is under way from here on: awaiting it only asks for the outcome.
             under_way.append((slot, client.append_all(slot.streams, timestamp=slot.timestamp)))
-            if len(under_way) >= IN_FLIGHT:
+            if len(under_way) >= in_flight:
                 await settle()
         while under_way:
             await settle()

@@ -25,7 +25,11 @@ img { width: 100%; height: auto; border: 1px solid #e4e4e4; background: #fff }
 class Report:
     """Sections of (what, value), filled while the demo runs."""
 
+    title: str
     sections: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    #: Pictures in the page's directory, with what is on them, and tables with a row of headings, by their titles.
+    pictures: list[tuple[Path, str]] = field(default_factory=list)
+    grids: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
 
     def add(self, section: str, what: str, value: str) -> None:
         """Adds a line to a section."""
@@ -39,14 +43,18 @@ class Report:
             f"<h2>{html.escape(name)}</h2><table>{''.join(_row(*line) for line in lines)}</table>"
             for name, lines in self.sections.items()
         )
+        grids = "".join(f"<h2>{html.escape(name)}</h2>{_grid(rows)}" for name, rows in self.grids.items())
+        shown = [*self.pictures, (chart, "Mean departure delay by hour and carrier")]
+        pictures = "".join(
+            f"<img src='{html.escape(picture.name)}' alt='{html.escape(what)}'>" for picture, what in shown
+        )
         path.write_text(
             "<!doctype html><html lang='en'><meta charset='utf-8'>"
             "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-            f"<title>A year of flights through SBP streams</title><style>{_STYLE}</style><main>"
-            "<h1>A year of flights through SBP streams</h1>"
+            f"<title>{html.escape(self.title)}</title><style>{_STYLE}</style><main>"
+            f"<h1>{html.escape(self.title)}</h1>"
             f"<p class='good'>{figures:,} figures equal those of the original file.</p>"
-            f"<img src='{html.escape(chart.name)}' alt='Mean departure delay by hour and carrier'>"
-            f"{tables}</main></html>\n"
+            f"{pictures}{grids}{tables}</main></html>\n"
         )
 
 
@@ -69,6 +77,14 @@ def megabytes(count: int) -> str:
 
 def _row(what: str, value: str) -> str:
     return f"<tr><td>{html.escape(what)}</td><td>{html.escape(value)}</td></tr>"
+
+
+def _grid(rows: list[tuple[str, ...]]) -> str:
+    kinds = ["th"] + ["td"] * (len(rows) - 1)
+    lines = (
+        "".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in row) for kind, row in zip(kinds, rows, strict=True)
+    )
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
 
 
 def _processor() -> str:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import sbp_native as sbp
 
 from . import batch, events, verify
+from .cluster import ClusterDemo
 from .pipeline import Failure, check, fresh, spark_session
 from .progress import Screen
 from .replay import Ledger, create_streams, replay
@@ -86,6 +87,23 @@ def run(directory: Path) -> None:
     if believed:
         raise Failure(f"the check did not notice: {', '.join(believed)}")
     screen.title("Each of the three made the check fail and was named.")
+
+
+def run_cluster(directory: Path, months: int) -> None:
+    """Drops an event on its way into the cluster, whose servers are lost as ever.
+
+    Raises `Failure` if the check does not notice.
+    """
+    screen = Screen()
+    try:
+        ClusterDemo(directory, months, drop_one).run()
+    except Failure as failure:
+        if "figures differ" not in str(failure):
+            raise
+        screen.note(f"caught, {failure}")
+        screen.title("The event that was dropped made the check fail.")
+        return
+    raise Failure("the check did not notice that an event was dropped")
 
 
 async def _append(address: str, table: pa.Table, advance: Callable[[int], None]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Self
 import sbp_native as sbp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import TracebackType
 
 _READY_WITHIN = 20.0
@@ -21,12 +23,15 @@ _STOPPED_WITHIN = 20.0
 
 
 class ServerProcess:
-    """``sbp serve`` with fsync, on a free loopback port that it keeps over a restart."""
+    """``sbp serve``, with fsync unless said otherwise, on a free loopback port that it keeps over a restart."""
 
     def __init__(self, data_dir: Path, log: Path) -> None:
         self._data_dir = data_dir
         self._log = log
-        self.address = f"127.0.0.1:{_free_port()}"
+        self.durability = "fsync"
+        #: Further options of the command.
+        self.options: Sequence[str] = ()
+        self.address = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
@@ -48,6 +53,12 @@ class ServerProcess:
                 time.sleep(0.02)
         raise RuntimeError(f"sbp serve did not answer at {self.address} in time:\n{self._end_of_log()}")
 
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL, at once: the process gets no chance to write anything more."""
         assert self._process is not None, "the server was not started"
@@ -63,6 +74,10 @@ class ServerProcess:
             self._process.wait(_STOPPED_WITHIN)
         except subprocess.TimeoutExpired:
             self.kill()
+
+    def lose_disk(self) -> None:
+        """Deletes the directory of a server that was killed: it starts empty."""
+        shutil.rmtree(self._data_dir)
 
     def stored_bytes(self) -> int:
         """The size of everything in the data directory."""
@@ -87,14 +102,16 @@ class ServerProcess:
             "--listen",
             self.address,
             "--durability",
-            "fsync",
+            self.durability,
+            *self.options,
         ]
 
     def _end_of_log(self) -> str:
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens at."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

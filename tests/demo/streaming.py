@@ -42,6 +42,8 @@ class Job:
     target: str
     watermark: str
     checkpoint: str
+    replicas: int = 1
+    acks: int = 1
 
 
 @dataclass
@@ -92,6 +94,8 @@ def start(spark: SparkSession, job: Job) -> StreamingQuery:
         .option("servers", job.servers)
         .option("body", "arrow")
         .option("createStreams", "true")
+        .option("replicas", job.replicas)
+        .option("acks", job.acks)
         # Groups leave the aggregation in any order; sorted, a repeated batch is the same batch.
         .option("sortWithinBatch", "true")
         .option("checkpointLocation", job.checkpoint)

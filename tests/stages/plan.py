@@ -50,6 +50,8 @@ SPARK = Stage(
     "Spark tests", ("{bin}/python -m pytest tests/spark -n 2 --dist loadfile --no-loadscope-reorder",), shows=_HUNG
 )
 DEMO = Stage("demo", ("{bin}/python -m tests.demo",))
+_ETCD = ".ci/need etcd=etcd-server"
+DEMO_CLUSTER = Stage("demo on a cluster, two months", (_ETCD, "{bin}/python -m tests.demo --cluster --months 2"))
 
 #: What CI runs.
 TEST: Plan = (
@@ -65,6 +67,7 @@ TEST: Plan = (
     PYTHON,
     SPARK,
     DEMO,
+    DEMO_CLUSTER,
 )
 
 #: Without a test: formatting, lints, types, generated code, the documentation.
@@ -148,6 +151,8 @@ LONG: Plan = (
     ),
     Stage("Spark: the oldest PySpark", ("make --no-print-directory test-spark-old",)),
     Stage("demo: its check can fail", ("{bin}/python -m tests.demo --selftest",)),
+    Stage("demo on a cluster", (_ETCD, "{bin}/python -m tests.demo --cluster")),
+    Stage("demo on a cluster: its check can fail", ("{bin}/python -m tests.demo --cluster --selftest --months 2",)),
 )
 
 PLANS: dict[str, Plan] = {"test": TEST, "check": CHECK, "quick": QUICK, "long": LONG}
