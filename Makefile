@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
 STAGES := $(PYTHON) -m tests.stages
-.PHONY: help demo demo-cluster demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-python bench-spark docs fmt venv wheel sdist dist test-dist test-container install install-tested publish clean
+.PHONY: help demo demo-cluster demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-cluster bench-python bench-spark docs fmt venv wheel sdist dist test-dist test-container install install-tested publish clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -156,6 +156,11 @@ bench: install ## Benchmarks: criterion, then the command line's against an embe
 bench-python: install ## The Python client beside floors, beside the usual bridge, and beside Kafka's clients and a real broker.
 	@$(UV) pip install --quiet --python $(BIN)/python -r tests/bench_python/requirements.txt
 	@$(BIN)/python -m tests.bench_python
+
+bench-cluster: install ## Three servers: what three copies cost, how long appends stand still; and both beside Kafka with three brokers.
+	@.ci/need etcd=etcd-server mvn=maven
+	@$(UV) pip install --quiet --python $(BIN)/python -r tests/bench_python/requirements.txt
+	@$(BIN)/python -m tests.bench_cluster
 
 bench-spark: install ## Spark's source and sink beside ones that cost nothing, and beside Kafka's with a real broker.
 	@$(BIN)/python -m tests.bench_spark

@@ -18,12 +18,13 @@ def _row_batches(rows: int) -> int:
     return max(1, rows // ROWS_PER_BATCH)
 
 
-def produce(address: str, name: str, rows: int) -> float:
-    """Records a second, lists of them appended until all are acknowledged; every append returns its offsets."""
+def produce(address: str, name: str, rows: int, replicas: int | None = None, acks: int | None = None) -> float:
+    """Records a second, lists of them appended until all are acknowledged; every append returns its offsets. The stream
+    has so many copies, or one."""
 
     async def main() -> float:
         async with sbp.aio.connect(address) as client:
-            stream = await client.create_stream(name, exist_ok=True)
+            stream = await client.create_stream(name, replicas=replicas, acks=acks, exist_ok=True)
             records = [ROW] * ROWS_PER_BATCH
             await stream.append(records)
             window = asyncio.Semaphore(16)
