@@ -52,16 +52,21 @@ def _servers(durability: str) -> Iterator[Servers]:
         yield servers
 
 
-def _takeovers(how: str, what: str, times: int, wanted: float) -> Iterator[Row]:
+def _takeovers(how: str, what: str, times: int, wanted: float, *, leads: bool = False) -> Iterator[Row]:
     with _place() as place:
-        lost = takeovers.of_one_stream(place, times, how=how, told=_told)
+        lost = takeovers.of_one_stream(place, times, how=how, told=_told, leads=leads)
     yield Row(f"{what}, {times} times", "s", lost.all, wanted=wanted, less_is_better=True)
-    if lost.led:
+    if lost.led and lost.followed:
         yield Row(f"of these, its process led too: {len(lost.led)}", "s", lost.led, less_is_better=True)
 
 
 def _killed(given: argparse.Namespace) -> Iterator[Row]:
     yield from _takeovers("killed", "SIGKILL of the primary until the next append", given.takeovers, 1)
+
+
+def _leader_killed(given: argparse.Namespace) -> Iterator[Row]:
+    what = "the same, its process leads too"
+    yield from _takeovers("killed", what, max(1, given.takeovers // 5), 1, leads=True)
 
 
 def _stopped(given: argparse.Namespace) -> Iterator[Row]:
@@ -150,6 +155,7 @@ def _kafka(given: argparse.Namespace) -> Iterator[Row]:
 
 PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "killed": _killed,
+    "leader-killed": _leader_killed,
     "stopped": _stopped,
     "killed-with-etcd": _killed_with_etcd,
     "many": _many,

@@ -20,6 +20,8 @@ STREAM = "taken-over"
 #: What a cluster waits with for a server that may come back: short, so that the next takeover can begin soon.
 _EAGER = ("--renew-after", "1s", "--replace-after", "10m")
 _CREATED_AT_ONCE = 64
+#: Seconds in which a placement driver that was started hears of every range server: one that has not waits for them.
+_HEARD = 4.0
 
 
 def _primary(client: sbp.Client, servers: Servers) -> str:
@@ -39,8 +41,10 @@ class Lost:
         return self.led + self.followed
 
 
-def of_one_stream(place: Path, times: int, *, how: str, told: Callable[[str], None]) -> Lost:
+def of_one_stream(place: Path, times: int, *, how: str, told: Callable[[str], None], leads: bool = False) -> Lost:
     """A stream whose primary is lost again and again, each time when the cluster is whole again.
+
+    With `leads` its process leads the placement drivers each time.
 
     It is "killed", or "stopped" (no connection is closed, and nobody answers), or "killed with etcd": SIGKILL of the
     primary and, at once, of the member that leads an etcd of three.
@@ -51,9 +55,16 @@ def of_one_stream(place: Path, times: int, *, how: str, told: Callable[[str], No
         pulses.start()
         try:
             with sbp.connect(servers.address) as client:
+                time.sleep(_HEARD)
                 for number in range(times):
                     servers.wait_until_whole()
                     pulses.goes_on()
+                    while leads and servers.leader() != _primary(client, servers):
+                        other = servers.processes[servers.leader()]
+                        other.stop()
+                        other.start()
+                        time.sleep(_HEARD)
+                        servers.wait_until_whole()
                     leader = servers.leader()
                     primary = _primary(client, servers)
                     since = time.monotonic()
