@@ -239,6 +239,7 @@ fn range_role(
         ranges,
         hosted_ranges,
         store,
+        starts,
         ..
     } = storage;
     ranges.set_max_pending(context.config.max_pending_bytes);
@@ -247,6 +248,7 @@ fn range_role(
     let me = RangeServerName {
         server_id,
         advertise_addr: context.advertise.to_owned(),
+        starts: i64::try_from(starts).unwrap_or(i64::MAX),
         ..sbp_messages::RangeServer::default()
     };
     let runtime: Handle = context.runtime.handle().clone();

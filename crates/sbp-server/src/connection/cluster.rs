@@ -12,7 +12,7 @@ use sbp_types::ServerId;
 
 use super::handle::Turn;
 use crate::node::Node;
-use crate::placement::{MetadataJob, PlacementDriver, Request, ServerLoad, ServerRecord};
+use crate::placement::{Life, MetadataJob, PlacementDriver, Request, ServerLoad, ServerRecord};
 use crate::refusal::Refusal;
 
 /// Notes the range server that sent a HEARTBEAT, and returns its id; `None` if the peer is no range server, or gives an
@@ -60,19 +60,19 @@ fn check_advertised(node: &Node, server: &RangeServer) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a range server whose number one has that is up elsewhere: its directory is a copy of that one's.
+/// Refuses a range server whose number another one has: the directory of one is a copy of the other's.
 fn check_alone(placement: &PlacementDriver, connection: i64, server: &RangeServer) -> Result<(), Refusal> {
-    let (id, address) = (server.server_id, &server.advertise_addr);
     // No address means that it has not changed.
-    if address.is_empty() {
+    if server.advertise_addr.is_empty() {
         return Ok(());
     }
-    match placement.runs_elsewhere(id, connection, address) {
-        Some(known) => Err(Refusal::invalid(format!(
-            "range server {id} is up at {known}, and another one at {address} has the same number: the data directory of one is a \
-             copy of the other's; end one of them, and start it with an empty directory"
-        ))),
-        None => Ok(()),
+    placement.admit(server.server_id, connection, &life(server))
+}
+
+fn life(server: &RangeServer) -> Life {
+    Life {
+        starts: u64::try_from(server.starts).unwrap_or(0),
+        address: server.advertise_addr.clone(),
     }
 }
 
@@ -97,13 +97,20 @@ fn note_presence(
         tracing::warn!(server = %id, connection, "a range server claims an id that it cannot have");
         return None;
     }
+    let starts = match placement.may_store_starts() {
+        true => life(server).starts,
+        false => 0,
+    };
     let known = placement.read(|state| {
         state
             .server(id)
-            .is_some_and(|known| known.address == server.advertise_addr)
+            .is_some_and(|known| known.address == server.advertise_addr && known.starts >= starts)
     });
     if !known && !server.advertise_addr.is_empty() {
-        let record = ServerRecord::new(id, server.advertise_addr.clone());
+        let record = ServerRecord {
+            starts,
+            ..ServerRecord::new(id, server.advertise_addr.clone())
+        };
         // Submitted before `heard`, so that orders given on this HEARTBEAT go to the new address. If it fails, the next
         // HEARTBEAT repeats it.
         let _ended = placement.submit(MetadataJob {
@@ -149,7 +156,10 @@ pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMe
 /// Answers DESCRIBE_PD_CLUSTER. Who leads tells of range servers too; who does not, only who leads and who else lives.
 pub(super) fn handle_cluster(turn: &mut Turn<'_>, call: CallId) -> Result<(), Refusal> {
     let placement = turn.node.any_placement()?;
-    let range_servers = || placement.range_server_statuses(turn.node.identity.range_server());
+    // One that registers as others do is among them.
+    let registers = turn.node.range_role.is_some();
+    let own = turn.node.identity.range_server().filter(|_| !registers);
+    let range_servers = || placement.range_server_statuses(own);
     let (copying_range_cnt, waiting_range_cnt) = placement.copy_counts();
     let cluster = match placement.election() {
         None => PlacementDriverCluster {

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use sbp_etcd::{Client, Committed, Compare, EtcdError, KeyValue, LeaseId, PageRequest, Transaction, Write};
 use sbp_locks::Mutex;
 use sbp_replication::Term;
@@ -18,11 +19,11 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::keys::Keys;
-use super::membership::Membership;
-use super::reading::{Read, read_all};
+use super::membership::{Membership, NEWEST_FORMAT};
+use super::reading::{Read, read_all, read_servers};
 use super::records::Next;
 use super::store::EtcdStore;
-use crate::placement::PlacementDriver;
+use crate::placement::{PlacementDriver, ServerRecord};
 
 /// How long dialling the leader may take.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -128,7 +129,9 @@ enum Answer {
     Revoked(bool),
     Kept(Lease, Kept, Duration),
     Read(Term, Box<Result<Read, String>>),
-    Drivers(Option<Vec<String>>),
+    Drivers(Option<Vec<(String, Bytes)>>),
+    /// The records of range servers, for a placement driver that does not lead.
+    Servers(Option<Vec<ServerRecord>>),
     Members(Vec<(String, Option<String>)>),
     Compacted(Option<i64>),
     Left,
@@ -211,6 +214,13 @@ impl Task {
             let (client, keys) = (Arc::clone(&self.parts.client), self.keys.clone());
             self.asked
                 .spawn(async move { Answer::Drivers(drivers(&client, &keys).await) });
+            if self.office == Office::None {
+                let (client, keys) = (Arc::clone(&self.parts.client), self.keys.clone());
+                self.asked.spawn(async move {
+                    let servers = timeout(LOOK_AT_DRIVERS, read_servers(&client, &keys)).await;
+                    Answer::Servers(servers.ok().and_then(Result::ok))
+                });
+            }
             if !std::mem::replace(&mut self.looks_at_members, true) {
                 let (client, key) = (Arc::clone(&self.parts.client), self.keys.leader());
                 self.asked
@@ -258,7 +268,11 @@ impl Task {
                 note(membership, None);
                 membership.note_drivers(drivers);
             }
-            Answer::Drivers(None) => {}
+            Answer::Drivers(None) | Answer::Servers(None) => {}
+            Answer::Servers(Some(servers)) if self.office == Office::None => {
+                self.parts.driver.know_servers(servers.iter());
+            }
+            Answer::Servers(Some(_)) => {}
             Answer::Members(members) => {
                 membership.note_members(members);
                 self.looks_at_members = false;
@@ -394,7 +408,7 @@ impl Asking {
             Ask::Announce(lease) => {
                 let key = self.keys.driver(self.membership.address());
                 let transaction = Transaction {
-                    writes: vec![Write::Put(key, "".into(), Some(LeaseId(lease.0)))],
+                    writes: vec![Write::Put(key, NEWEST_FORMAT.into(), Some(LeaseId(lease.0)))],
                     ..Transaction::default()
                 };
                 let announced = self.client.commit(&transaction).await;
@@ -473,7 +487,7 @@ fn leader(found: &KeyValue) -> Leader {
 }
 
 /// The placement drivers that live.
-async fn drivers(client: &Client, keys: &Keys) -> Option<Vec<String>> {
+async fn drivers(client: &Client, keys: &Keys) -> Option<Vec<(String, Bytes)>> {
     let request = PageRequest {
         prefix: keys.drivers(),
         after: None,
@@ -481,6 +495,9 @@ async fn drivers(client: &Client, keys: &Keys) -> Option<Vec<String>> {
         revision: None,
     };
     let page = timeout(LOOK_AT_DRIVERS, client.page(&request)).await.ok()?.ok()?;
-    let addresses = page.keys.iter().filter_map(|found| keys.address_of(&found.key));
-    Some(addresses.collect())
+    let said = page
+        .keys
+        .iter()
+        .filter_map(|found| Some((keys.address_of(&found.key)?, found.value.clone())));
+    Some(said.collect())
 }

@@ -81,6 +81,11 @@ impl Keys {
         self.key(format!("server/{:08x}", id.0))
     }
 
+    /// What the keys of range servers begin with.
+    pub(super) fn servers(&self) -> Bytes {
+        self.key("server/")
+    }
+
     pub(super) fn buried(&self, stream: StreamId) -> Bytes {
         self.key(format!("buried/{:016x}", stream.0))
     }

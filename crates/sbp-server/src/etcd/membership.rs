@@ -1,7 +1,9 @@
 //! Who leads and who lives, for whoever asks.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use sbp_locks::{Mutex, MutexGuard};
 use sbp_messages::{Encoder, ErrorCode, MetadataStoreMember, PlacementDriverCluster, PlacementDriverNode};
 use sbp_replication::Term;
@@ -14,6 +16,10 @@ use crate::refusal::Refusal;
 /// What a placement driver is called in the list of them.
 const NAME: &str = "placement-driver";
 
+/// What a placement driver says where it says that it lives: it reads records of range servers that say how often these were
+/// started. Earlier versions say nothing.
+pub(super) const NEWEST_FORMAT: &str = "2";
+
 /// The placement driver of this process among the others. The time is that since this was made.
 #[derive(Debug)]
 pub(crate) struct Membership {
@@ -25,6 +31,8 @@ pub(crate) struct Membership {
     leadership: Mutex<Leadership>,
     /// The placement drivers that lived when it was looked last.
     drivers: watch::Sender<Vec<String>>,
+    /// Whether all of them read what this one can write.
+    all_read_newest: AtomicBool,
     /// The members of the store, and why those did not answer that did not, when they were asked last.
     members: Mutex<Vec<(String, Option<String>)>>,
     /// Why the store did not answer last, if it did not.
@@ -41,6 +49,7 @@ impl Membership {
             began: Instant::now(),
             leadership: Mutex::new(Leadership::new(address, Duration::ZERO)),
             drivers: watch::Sender::default(),
+            all_read_newest: AtomicBool::new(false),
             members: Mutex::default(),
             trouble: Mutex::default(),
             changed: Notify::new(),
@@ -88,7 +97,11 @@ impl Membership {
         *self.members.lock() = members;
     }
 
-    pub(super) fn note_drivers(&self, drivers: Vec<String>) {
+    /// Notes which placement drivers live, and what each of them says of itself where it says that it lives.
+    pub(super) fn note_drivers(&self, drivers: Vec<(String, Bytes)>) {
+        let all_read_newest = !drivers.is_empty() && drivers.iter().all(|(_, format)| format == NEWEST_FORMAT);
+        self.all_read_newest.store(all_read_newest, Ordering::Relaxed);
+        let drivers: Vec<_> = drivers.into_iter().map(|(address, _)| address).collect();
         self.drivers.send_if_modified(|known| {
             let is_new = *known != drivers;
             *known = drivers;
@@ -142,6 +155,10 @@ impl Membership {
 }
 
 impl Election for Membership {
+    fn all_read_newest(&self) -> bool {
+        self.all_read_newest.load(Ordering::Relaxed)
+    }
+
     fn term(&self) -> Result<Term, Refusal> {
         match self.standing() {
             Standing::Leads(term) => Ok(term),

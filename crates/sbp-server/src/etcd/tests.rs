@@ -114,6 +114,14 @@ fn draining(id: i32) -> Change {
     }))
 }
 
+/// A server that has said how often it was started.
+fn started(id: i32) -> Change {
+    Change::PutServer(Arc::new(ServerRecord {
+        starts: 5,
+        ..ServerRecord::new(ServerId(id), "b:1")
+    }))
+}
+
 #[test]
 fn what_is_written_is_read_again() {
     let mut stored = std::collections::BTreeMap::new();
@@ -127,6 +135,7 @@ fn what_is_written_is_read_again() {
         range(7, 0),
         server(2),
         draining(3),
+        started(4),
     ];
     let next = write(&mut stored, &changes, NEXT);
     assert_eq!((next.stream, next.server), (StreamId(9), ServerId(3)));
@@ -138,6 +147,7 @@ fn what_is_written_is_read_again() {
         range(8, 1),
         server(2),
         draining(3),
+        started(4),
         stream(7, 1),
         stream(8, 1),
     ];
@@ -160,6 +170,7 @@ fn what_is_written_is_read_again() {
         range(7, 1),
         server(2),
         draining(3),
+        started(4),
         stream(7, 1),
     ];
     assert_eq!(read(&stored), expected);
@@ -279,7 +290,12 @@ fn who_does_not_lead_names_who_does() {
         term: Term(4),
     };
     membership.leadership().looked(Ok(Some(other)), now);
-    membership.note_drivers(vec!["c:1".to_owned(), "a:1".to_owned()]);
+    let driver = |address: &str, format: &str| (address.to_owned(), Bytes::from(format.to_owned()));
+    assert!(!membership.all_read_newest(), "nobody is known");
+    membership.note_drivers(vec![driver("c:1", "2"), driver("a:1", "2")]);
+    assert!(membership.all_read_newest());
+    membership.note_drivers(vec![driver("c:1", "2"), driver("a:1", "")]);
+    assert!(!membership.all_read_newest(), "one is of an earlier version");
     let refusal = membership.term().unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PD_NOT_LEADER);
     let named = sbp_messages::PlacementDriverCluster::from_detail(&refusal.detail).unwrap();

@@ -24,6 +24,8 @@ const WITH_INCOMPLETE: u8 = 4;
 /// The version of the records of range servers that are to be emptied: an older version of the software would place ranges
 /// on them.
 const DRAINING: u8 = 2;
+/// The version of records of range servers that say whether they are to be emptied, and end with how often they were started.
+const WITH_STARTS: u8 = 3;
 /// The version of stream records that end with an identity.
 const WITH_IDENTITY: u8 = 2;
 /// The version of stream records that end with an identity and with who made the stream.
@@ -245,21 +247,36 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
 
 /// The value of a range server's record, where it has one of its own; its id is the key.
 pub(crate) fn encode_server(server: &ServerRecord) -> Vec<u8> {
-    let mut out = Writer::new(if server.draining { DRAINING } else { FIRST });
+    let version = match (server.starts, server.draining) {
+        (1.., _) => WITH_STARTS,
+        (0, true) => DRAINING,
+        (0, false) => FIRST,
+    };
+    let mut out = Writer::new(version);
     out.bytes(server.address.as_bytes());
+    if version == WITH_STARTS {
+        out.i8(server.draining.into());
+        out.i64(server.starts.cast_signed());
+    }
     out.0
 }
 
 /// Reads what [`encode_server`] wrote.
 pub(crate) fn decode_server(id: ServerId, bytes: &[u8]) -> Option<ServerRecord> {
     let (version, mut from) = Reader::versioned(bytes)?;
-    let draining = match version {
-        FIRST => false,
-        DRAINING => true,
+    let address = from.text()?;
+    let (draining, starts) = match version {
+        FIRST => (false, 0),
+        DRAINING => (true, 0),
+        WITH_STARTS => (from.i8()? != 0, from.i64()?.cast_unsigned()),
         _ => return None,
     };
-    let address = from.text()?;
-    from.end(ServerRecord { id, address, draining })
+    from.end(ServerRecord {
+        id,
+        address,
+        draining,
+        starts,
+    })
 }
 
 struct Writer(Vec<u8>);

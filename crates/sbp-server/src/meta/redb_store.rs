@@ -5,7 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError};
+use redb::{
+    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError,
+    WriteTransaction,
+};
 use sbp_log::{File, FileSystem, OpenMode};
 use sbp_replication::Term;
 use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
@@ -33,6 +36,10 @@ const SERVERS: TableDefinition<'_, i32, &str> = TableDefinition::new("range_serv
 
 /// The range servers that are to be emptied. The table is created with the first server.
 const DRAINING: TableDefinition<'_, i32, ()> = TableDefinition::new("draining_range_servers");
+
+/// How often the directories of range servers had been started when they registered last. The table is created with the first
+/// server that says so; an earlier version of the software does not look at it.
+const SERVER_STARTS: TableDefinition<'_, i32, u64> = TableDefinition::new("range_server_starts");
 
 const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
@@ -213,16 +220,7 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
         let mut held_ranges = transaction.open_table(HELD)?;
         for change in changes {
             match change {
-                MetadataChange::Placement(Change::PutServer(server)) => {
-                    let mut servers = transaction.open_table(SERVERS)?;
-                    servers.insert(server.id.0, server.address.as_str())?;
-                    let mut draining = transaction.open_table(DRAINING)?;
-                    if server.draining {
-                        draining.insert(server.id.0, ())?;
-                    } else {
-                        draining.remove(server.id.0)?;
-                    }
-                }
+                MetadataChange::Placement(Change::PutServer(server)) => put_server(&transaction, server)?,
                 MetadataChange::Placement(Change::NextServerId(next)) => {
                     numbers.insert(NEXT_SERVER_KEY, u64::try_from(next.0).unwrap_or(0))?;
                 }
@@ -264,6 +262,23 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
     Ok(transaction.commit()?)
 }
 
+fn put_server(transaction: &WriteTransaction, server: &ServerRecord) -> Result<(), MetadataError> {
+    let mut servers = transaction.open_table(SERVERS)?;
+    servers.insert(server.id.0, server.address.as_str())?;
+    let mut draining = transaction.open_table(DRAINING)?;
+    if server.draining {
+        draining.insert(server.id.0, ())?;
+    } else {
+        draining.remove(server.id.0)?;
+    }
+    if server.starts > 0 {
+        transaction
+            .open_table(SERVER_STARTS)?
+            .insert(server.id.0, server.starts)?;
+    }
+    Ok(())
+}
+
 fn load_servers(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, MetadataError> {
     let servers = match transaction.open_table(SERVERS) {
         Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
@@ -278,11 +293,17 @@ fn load_servers(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, Me
                 .collect::<Result<_, _>>()?
         }
     };
+    let starts = match transaction.open_table(SERVER_STARTS) {
+        Err(TableError::TableDoesNotExist(_)) => None,
+        starts => Some(starts?),
+    };
     let mut changes = Vec::new();
     for row in servers.iter()? {
         let (id, address) = row?;
         let mut server = ServerRecord::new(ServerId(id.value()), address.value());
         server.draining = draining.contains(&id.value());
+        let starts = starts.as_ref().map(|starts| starts.get(id.value())).transpose()?;
+        server.starts = starts.flatten().map_or(0, |starts| starts.value());
         changes.push(MetadataChange::Placement(Change::PutServer(Arc::new(server))));
     }
     Ok(changes)

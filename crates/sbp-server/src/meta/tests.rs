@@ -280,7 +280,16 @@ fn what_is_to_become_of_range_servers_is_kept_and_records_from_before_that_are_r
         draining,
         ..ServerRecord::new(ServerId(id), "host:1")
     };
-    for server in [draining(7, false), draining(7, true)] {
+    let started = |id, starts, is_draining| ServerRecord {
+        starts,
+        ..draining(id, is_draining)
+    };
+    for server in [
+        draining(7, false),
+        draining(7, true),
+        started(7, 1, false),
+        started(7, u64::MAX, true),
+    ] {
         let bytes = codec::encode_server(&server);
         assert_eq!(codec::decode_server(ServerId(7), &bytes), Some(server));
     }
@@ -288,7 +297,7 @@ fn what_is_to_become_of_range_servers_is_kept_and_records_from_before_that_are_r
     assert_eq!(codec::encode_server(&draining(7, false)), of_before);
     assert_eq!(codec::decode_server(ServerId(7), of_before), Some(draining(7, false)));
     assert_eq!(
-        codec::decode_server(ServerId(7), b"\x03\0\0\0\x06host:1"),
+        codec::decode_server(ServerId(7), b"\x04\0\0\0\x06host:1"),
         None,
         "a newer version may mean anything"
     );
@@ -304,4 +313,5 @@ fn what_is_to_become_of_range_servers_is_kept_and_records_from_before_that_are_r
     let both = [put(draining(1, false)), put(draining(2, true))];
     assert_eq!(stored(&both), both);
     assert_eq!(stored(&[put(draining(2, false))])[1], put(draining(2, false)));
+    assert_eq!(stored(&[put(started(2, 9, true))])[1], put(started(2, 9, true)));
 }

@@ -85,7 +85,7 @@ pub(crate) fn apply(
         Command::ReleaseCopies { key, away } => release_copies(state, key, &away),
         Command::CreateRange(range) => create_range(state, candidates, range),
         Command::AllocateServerId => allocate_server_id(state),
-        Command::RegisterServer(server) => Ok(register_server(state, server)),
+        Command::RegisterServer(server) => register_server(state, server),
         Command::Drain { server, draining } => drain_server(state, server, draining),
         Command::DropTombstone(stream) => Ok(Effects {
             changes: vec![Change::DropTombstone(stream)],
@@ -131,10 +131,14 @@ fn drain_server(state: &PlacementState, server: ServerId, draining: bool) -> Res
 }
 
 /// What an administrator wants of the server stays as it was.
-fn register_server(state: &PlacementState, mut server: ServerRecord) -> Effects {
-    server.draining = state.is_draining(server.id);
+fn register_server(state: &PlacementState, mut server: ServerRecord) -> Result<Effects, Refusal> {
+    if let Some(known) = state.server(server.id) {
+        known.life().check(server.id, &server.life())?;
+        server.draining = known.draining;
+        server.starts = server.starts.max(known.starts);
+    }
     if state.server(server.id).is_some_and(|known| **known == server) {
-        return Effects::nothing(Outcome::Done);
+        return Ok(Effects::nothing(Outcome::Done));
     }
     let mut changes = Vec::new();
     // A server may report an id that this placement driver did not allocate; the id must not be allocated again.
@@ -142,9 +146,9 @@ fn register_server(state: &PlacementState, mut server: ServerRecord) -> Effects 
         changes.push(Change::NextServerId(ServerId(server.id.0.saturating_add(1))));
     }
     changes.push(Change::PutServer(Arc::new(server)));
-    Effects {
+    Ok(Effects {
         changes,
         orders: Vec::new(),
         outcome: Outcome::Done,
-    }
+    })
 }

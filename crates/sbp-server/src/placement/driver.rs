@@ -18,7 +18,9 @@ use super::choose::ServerLoad;
 use super::copies::CopyCounts;
 use super::drain::{Drain, Stuck};
 use super::election::Election;
+use super::life::Life;
 use super::range_servers::{RangeServer, RangeServers, reach};
+use super::records::ServerRecord;
 use super::registry::Registry;
 use super::request::MetadataJob;
 use super::state::PlacementState;
@@ -122,7 +124,11 @@ impl PlacementDriver {
         for server in state.servers() {
             self.range_servers.locate(server.id, &server.address);
         }
-        self.registry.lock().begin(state.next_server_id(), Instant::now());
+        {
+            let mut registry = self.registry.lock();
+            registry.begin(state.next_server_id(), Instant::now());
+            registry.know_servers(state.servers().map(|server| &**server));
+        }
         let published = Arc::new(RwLock::new(state.clone()));
         let (sender, inbox) = mpsc::channel();
         let parts = DriverParts {
@@ -218,10 +224,25 @@ impl PlacementDriver {
         self.registry.lock().go_on(Instant::now());
     }
 
-    /// Where a range server is up, if that is not where this one says on this connection that it is.
-    pub(crate) fn runs_elsewhere(&self, server: ServerId, connection: i64, address: &str) -> Option<String> {
+    /// The range servers that are registered, as the placement driver that leads has stored it.
+    pub(crate) fn know_servers<'a>(&self, servers: impl Iterator<Item = &'a ServerRecord>) {
+        self.registry.lock().know_servers(servers);
+    }
+
+    /// Notes what a range server says of itself on this connection.
+    ///
+    /// # Errors
+    ///
+    /// It is not the one with this number that belongs to the cluster, or that is not known yet.
+    pub(crate) fn admit(&self, server: ServerId, connection: i64, life: &Life) -> Result<(), Refusal> {
+        let leads = self.check_leads().is_ok();
         let mut registry = self.registry.lock();
-        registry.runs_elsewhere(server, connection, address, Instant::now())
+        registry.admit(server, connection, life, leads, Instant::now())
+    }
+
+    /// Whether every placement driver that could lead next reads how often a range server was started.
+    pub(crate) fn may_store_starts(&self) -> bool {
+        self.election.as_ref().is_none_or(|election| election.all_read_newest())
     }
 
     /// Notes a HEARTBEAT of a range server.
@@ -266,6 +287,7 @@ impl PlacementDriver {
         let others = others.map(|record| RangeServerName {
             server_id: record.id,
             advertise_addr: record.address.clone(),
+            starts: i64::try_from(record.starts).unwrap_or(i64::MAX),
             ..RangeServerName::default()
         });
         let drain = Drain::new(&state, &registry, now);

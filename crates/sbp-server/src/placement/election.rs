@@ -19,4 +19,8 @@ pub(crate) trait Election: Debug + Send + Sync {
 
     /// The placement drivers that live, as far as is known, with the leader marked.
     fn cluster(&self) -> PlacementDriverCluster;
+
+    /// Whether every placement driver that lives reads records of the newest format. What an earlier version cannot read is not
+    /// written while it could lead.
+    fn all_read_newest(&self) -> bool;
 }

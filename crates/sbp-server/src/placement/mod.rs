@@ -18,6 +18,7 @@ mod driver;
 mod effects;
 mod election;
 mod identity;
+mod life;
 mod list_ranges;
 mod name;
 mod next_range;
@@ -50,6 +51,7 @@ pub(crate) use driver::PlacementDriver;
 pub(crate) use effects::Outcome;
 pub(crate) use election::Election;
 pub(crate) use identity::identify_streams;
+pub(crate) use life::Life;
 pub(crate) use list_ranges::{Listed, ListedPage, list_ranges};
 #[cfg(test)]
 pub(crate) use range_servers::NoOthers;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
+use super::life::Life;
 use super::schema::SchemaRecord;
 use super::settings::Settings;
 use crate::range::{CopyRecord, HeldRange, ReplicaSet, StreamFacts};
@@ -109,6 +110,8 @@ pub(crate) struct ServerRecord {
     pub(crate) address: String,
     /// Whether it is to be emptied.
     pub(crate) draining: bool,
+    /// How often its data directory had been started when it was there; 0: that is not known.
+    pub(crate) starts: u64,
 }
 
 impl ServerRecord {
@@ -118,6 +121,15 @@ impl ServerRecord {
             id,
             address: address.into(),
             draining: false,
+            starts: 0,
+        }
+    }
+
+    /// What it said of itself.
+    pub(crate) fn life(&self) -> Life {
+        Life {
+            starts: self.starts,
+            address: self.address.clone(),
         }
     }
 }

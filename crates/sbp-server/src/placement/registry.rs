@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 use sbp_types::ServerId;
 
 use super::choose::{Candidate, ServerLoad};
+use super::life::Life;
+use super::records::ServerRecord;
+use crate::refusal::Refusal;
 use crate::running_time::RunningTime;
 
 /// It is looked so many times at the clock while a server may be silent.
@@ -30,6 +33,8 @@ pub(crate) struct Registry {
     /// When this placement driver began to listen.
     since: Instant,
     servers: BTreeMap<ServerId, Presence>,
+    /// What is known of each that is registered, or that has said where it is.
+    lives: BTreeMap<ServerId, Life>,
 }
 
 #[derive(Debug, Default)]
@@ -74,6 +79,7 @@ impl Registry {
             origin: now,
             since: now,
             servers: BTreeMap::new(),
+            lives: BTreeMap::new(),
         }
     }
 
@@ -97,6 +103,7 @@ impl Registry {
     pub(crate) fn begin(&mut self, next_id: ServerId, now: Instant) {
         self.since = self.running(now);
         self.servers.retain(|id, _| *id < next_id);
+        self.lives.retain(|id, _| *id < next_id);
     }
 
     /// Whether a server may be noted of which nobody has said that there is one.
@@ -104,29 +111,76 @@ impl Registry {
         self.servers.len() < MOST_ON_TRUST || self.servers.contains_key(&server)
     }
 
-    /// Where the server is up that says on this connection that it is at this address, if that is elsewhere: then there are two with
-    /// one number. Else the address is noted. One that has moved has closed its connections, or is silent there.
-    pub(crate) fn runs_elsewhere(
+    /// The range servers that are registered. What was heard of others that have one of these numbers counts for nothing.
+    pub(crate) fn know_servers<'a>(&mut self, servers: impl Iterator<Item = &'a ServerRecord>) {
+        for record in servers {
+            let life = record.life();
+            match self.lives.get(&record.id) {
+                // It was started again, which is not registered yet.
+                Some(known) if known.address == life.address && known.starts >= life.starts => {}
+                _ => {
+                    self.lives.insert(record.id, life);
+                }
+            }
+            let Some(presence) = self.servers.get_mut(&record.id) else {
+                continue;
+            };
+            let elsewhere = presence.addresses.extract_if(.., |_, at| *at != record.address);
+            let elsewhere: Vec<_> = elsewhere.map(|(connection, _)| connection).collect();
+            if !elsewhere.is_empty() {
+                presence
+                    .connections
+                    .retain(|connection| !elsewhere.contains(connection));
+                if presence.connections.is_empty() {
+                    *presence = Presence::default();
+                }
+            }
+        }
+    }
+
+    /// Notes what a server says of itself on this connection. One that has moved has closed its connections, or is silent there;
+    /// whether it has is for the placement driver that `leads` to say.
+    ///
+    /// # Errors
+    ///
+    /// There are two servers with this number, or it is not known yet that there are not.
+    pub(crate) fn admit(
         &mut self,
         server: ServerId,
         connection: i64,
-        address: &str,
+        said: &Life,
+        leads: bool,
         now: Instant,
-    ) -> Option<String> {
+    ) -> Result<(), Refusal> {
         let now = self.running(now);
-        let silence = self.silence;
+        let (silence, since) = (self.silence, self.since);
         let presence = self.servers.entry(server).or_default();
-        let mut elsewhere = presence
-            .addresses
-            .iter()
-            .filter(|(other, known)| **other != connection && *known != address);
-        if presence.is_up(silence, now)
-            && let Some((_, known)) = elsewhere.next()
-        {
-            return Some(known.clone());
+        if let Some(known) = self.lives.get(&server) {
+            known.check(server, said)?;
+            if known.address != said.address {
+                let mut others = presence.addresses.iter();
+                let is_heard = others.any(|(other, at)| *other != connection && *at != said.address);
+                if presence.is_up(silence, now) && is_heard {
+                    return Err(known.is_copied(server, &said.address));
+                }
+                if !leads {
+                    let until = "when the placement driver that leads has registered it";
+                    return Err(known.may_be_there(server, &said.address, until));
+                }
+                if presence.last_heard.is_none() && now < since + silence {
+                    let until = "when this placement driver has listened for long enough";
+                    return Err(known.may_be_there(server, &said.address, until));
+                }
+            }
         }
-        presence.addresses.insert(connection, address.to_owned());
-        None
+        let starts = self.lives.get(&server).map_or(0, |known| known.starts);
+        let life = Life {
+            starts: said.starts.max(starts),
+            address: said.address.clone(),
+        };
+        self.lives.insert(server, life);
+        presence.addresses.insert(connection, said.address.clone());
+        Ok(())
     }
 
     /// Notes a HEARTBEAT of the server. Returns true if the server was not up before.
@@ -333,25 +387,103 @@ mod tests {
             .collect()
     }
 
+    /// What is said to a server with the number of `A`; `None`: it is noted.
+    fn said(registry: &mut Registry, (connection, leads): (i64, bool), life: &Life, now: Instant) -> Option<String> {
+        let admitted = registry.admit(A, connection, life, leads, now);
+        admitted.err().map(|refusal| refusal.message)
+    }
+
+    fn life(starts: u64, address: &str) -> Life {
+        let address = address.to_owned();
+        Life { starts, address }
+    }
+
+    fn record(starts: u64, address: &str) -> ServerRecord {
+        ServerRecord {
+            starts,
+            ..ServerRecord::new(A, address)
+        }
+    }
+
     #[test]
     fn a_second_server_with_the_number_of_one_that_is_up_is_told_where_that_is() {
         let start = Instant::now();
         let mut registry = Registry::new(None, SILENCE, start);
-        assert_eq!(registry.runs_elsewhere(A, 1, "a:1", start), None);
+        // Of each it is not told how often it was started.
+        let (a, b, c) = (life(0, "a:1"), life(0, "b:1"), life(0, "c:1"));
+        let names = |said: Option<String>, what: &str| said.is_some_and(|said| said.contains(what));
+        assert_eq!(said(&mut registry, (1, true), &a, start), None);
         registry.heard(A, 1, true, start);
-        assert_eq!(registry.runs_elsewhere(A, 2, "a:1", start), None, "the same one");
-        assert_eq!(registry.runs_elsewhere(A, 3, "b:1", start).as_deref(), Some("a:1"));
+        assert_eq!(said(&mut registry, (2, true), &a, start), None, "the same one");
+        assert!(names(said(&mut registry, (3, true), &b, start), "a:1"));
         registry.closed(A, 1);
-        assert_eq!(registry.runs_elsewhere(A, 3, "b:1", start).as_deref(), Some("a:1"));
+        assert!(names(said(&mut registry, (3, true), &b, start), "a:1"));
         registry.closed(A, 2);
-        assert_eq!(registry.runs_elsewhere(A, 3, "b:1", start), None, "it has moved");
+        assert_eq!(said(&mut registry, (3, true), &b, start), None, "it has moved");
         registry.heard(A, 3, true, start);
         let later = pass(&mut registry, start, SILENCE);
         assert_eq!(
-            registry.runs_elsewhere(A, 4, "c:1", later),
+            said(&mut registry, (4, true), &c, later),
             None,
             "the other one is silent"
         );
+    }
+
+    #[test]
+    fn a_copy_that_is_heard_before_the_original_is_refused_all_the_same() {
+        let start = Instant::now();
+        for leads in [true, false] {
+            let mut registry = Registry::new(None, SILENCE, start);
+            registry.know_servers([record(4, "a:1")].iter());
+            // The original was started once more since it was registered, as was the copy.
+            for (copy, why) in [
+                (3, "an older copy"),
+                (4, "a copy of"),
+                (5, "may still be there"),
+                (0, "may still"),
+            ] {
+                let refused = said(&mut registry, (1, leads), &life(copy, "b:1"), start).unwrap();
+                assert!(refused.contains("a:1") && refused.contains(why), "{copy}: {refused}");
+            }
+            assert!(!registry.is_up(A, start));
+            assert_eq!(said(&mut registry, (2, leads), &life(5, "a:1"), start), None);
+            registry.heard(A, 2, true, start);
+            let refused = said(&mut registry, (1, leads), &life(6, "b:1"), start);
+            assert!(
+                refused.is_some_and(|said| said.contains("a copy of")),
+                "the original is up"
+            );
+            registry.closed(A, 2);
+            let later = pass(&mut registry, start, SILENCE);
+            let refused = said(&mut registry, (1, leads), &life(5, "b:1"), later);
+            assert!(refused.is_some_and(|said| said.contains("a copy of")), "that is known");
+            let moved = said(&mut registry, (1, leads), &life(6, "b:1"), later);
+            assert_eq!(
+                moved.is_none(),
+                leads,
+                "who leads says first that it has moved: {moved:?}"
+            );
+            registry.know_servers([record(6, "b:1")].iter());
+            assert_eq!(said(&mut registry, (1, leads), &life(6, "b:1"), later), None);
+            registry.heard(A, 1, true, later);
+            let refused = said(&mut registry, (3, leads), &life(6, "a:1"), later);
+            assert!(refused.is_some_and(|said| said.contains("b:1")));
+        }
+    }
+
+    #[test]
+    fn a_copy_that_was_taken_on_trust_counts_for_nothing_once_the_records_are_read() {
+        let start = Instant::now();
+        let mut registry = Registry::new(None, SILENCE, start);
+        assert_eq!(said(&mut registry, (1, false), &life(5, "b:1"), start), None);
+        registry.heard(A, 1, true, start);
+        registry.know_servers([record(5, "a:1")].iter());
+        assert!(!registry.is_up(A, start));
+        assert!(said(&mut registry, (1, false), &life(5, "b:1"), start).is_some());
+        assert_eq!(said(&mut registry, (2, false), &life(5, "a:1"), start), None);
+        assert!(registry.heard(A, 2, true, start), "it is up since now");
+        assert!(!registry.closed(A, 1), "that connection was another one's");
+        assert!(registry.is_up(A, start));
     }
 
     #[test]

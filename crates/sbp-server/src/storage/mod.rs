@@ -41,6 +41,8 @@ pub(crate) struct Storage {
 pub(crate) struct RangeStorage {
     /// `None` until the placement driver has allocated one.
     pub(crate) server_id: Option<ServerId>,
+    /// How often the directory was started, this start included.
+    pub(crate) starts: u64,
     pub(crate) ranges: Arc<RangeServer>,
     pub(crate) hosted_ranges: HostedRanges,
     pub(crate) store: Box<dyn MetadataStore>,
@@ -181,7 +183,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
         store,
         ranges,
         followed,
-        starts: _,
+        starts,
     } = Opened::new(parts, config)?;
     if state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1) {
         return Err(StartError::OtherRole {
@@ -197,6 +199,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
     }
     Ok(RangeStorage {
         server_id: ranges.log.server_id(),
+        starts,
         ranges,
         hosted_ranges: HostedRanges::new(state, held, followed),
         store,

@@ -664,6 +664,18 @@ fn server_ids_grow_from_one_and_are_never_given_twice() {
     );
     let again = effects(&state, Command::RegisterServer(known)).unwrap();
     assert_eq!(again.changes, []);
+    let started = |starts, address: &str| ServerRecord {
+        starts,
+        ..ServerRecord::new(ServerId(9), address)
+    };
+    run(&mut state, Command::RegisterServer(started(3, "host:1"))).unwrap();
+    for copy in [started(2, "host:1"), started(3, "host:2")] {
+        let refused = effects(&state, Command::RegisterServer(copy));
+        assert_eq!(code(refused), ErrorCode::INVALID_REQUEST);
+    }
+    // An earlier version, which does not say how often it was started.
+    run(&mut state, Command::RegisterServer(started(0, "host:2"))).unwrap();
+    assert_eq!(**state.server(ServerId(9)).unwrap(), started(3, "host:2"));
     state.install(Change::NextServerId(ServerId(i32::MAX)));
     assert_eq!(
         code(effects(&state, Command::AllocateServerId)),
