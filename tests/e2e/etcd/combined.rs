@@ -12,6 +12,7 @@ use sbp_e2e::etcd::Etcd;
 use sbp_e2e::load::{self, Progress, read_all};
 use sbp_e2e::peer::Peer;
 use sbp_e2e::process::{Lasting, Setup};
+use sbp_e2e::servers::copy_all;
 use sbp_e2e::wait::{LIMIT, bounded_by, until};
 use sbp_messages::{ClientRole, HeartbeatRequest, HeartbeatResponse, Range, RangeServer};
 use sbp_server::{ClusterTimes, MetadataConfig, Server, ServerConfig};
@@ -463,16 +464,4 @@ fn numbers(trio: &Trio) -> Vec<(ServerId, String)> {
     servers
         .map(|server| (server.server_id, server.advertise_addr))
         .collect()
-}
-
-fn copy_all(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        match entry.file_type().unwrap().is_dir() {
-            true => copy_all(&entry.path(), &target),
-            false => drop(std::fs::copy(entry.path(), target).unwrap()),
-        }
-    }
 }

@@ -279,6 +279,7 @@ async fn a_range_server_does_nothing_that_a_deposed_leader_orders() {
         let status = order(term - 1);
         assert_eq!(status.code, ErrorCode::PD_NOT_LEADER, "{status}");
         assert!(status.message.contains(&format!("term {term}")), "{status}");
+        assert!(status.message.contains("older copy"), "{status}");
         assert_eq!(contents(&client, kept).await.len(), 1);
         assert!(order(term).is_success());
     })

@@ -13,6 +13,7 @@ mod idempotence;
 mod jwks;
 mod jwt;
 mod key_server;
+mod older_metadata;
 mod peers;
 mod places;
 mod quotas;

@@ -38,3 +38,16 @@ pub fn quick(directory: Option<&Path>, listen: &str) -> Server {
 pub fn quick_anywhere() -> Server {
     quick(None, "127.0.0.1:0")
 }
+
+/// Copies a directory with all that is in it.
+pub fn copy_all(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_all(&entry.path(), &target),
+            false => drop(std::fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}

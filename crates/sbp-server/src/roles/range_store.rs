@@ -201,7 +201,8 @@ impl Worker {
             Order::Refuse(followed) => {
                 let message = format!(
                     "this range server has followed the placement driver that leads in term {followed}, and does nothing \
-                     more that was said in term {term}"
+                     more that was said in term {term}: by one that was deposed, or whose metadata were put back from an \
+                     older copy. Such a one is to be stopped, and to get the newest metadata that there are"
                 );
                 Err(Refusal::new(ErrorCode::PD_NOT_LEADER, message))
             }

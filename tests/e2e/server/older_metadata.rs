@@ -1,0 +1,83 @@
+//! A placement driver whose metadata were put back from an older copy.
+
+use std::fs;
+use std::path::Path;
+
+use sbp_e2e::admin::{Admin, created, range_id, stream_named};
+use sbp_e2e::peer::Peer;
+use sbp_e2e::servers::{config, copy_all};
+use sbp_e2e::wait::until;
+use sbp_messages::{ErrorCode, SealKind, Stream};
+use sbp_server::{Roles, Server, ServerConfig};
+use sbp_types::StreamId;
+
+fn placement_driver(directory: &Path, listen: &str) -> Server {
+    Server::start(ServerConfig {
+        roles: Roles::PlacementDriver,
+        listen: listen.to_owned(),
+        ..config(Some(directory))
+    })
+    .unwrap()
+}
+
+/// Makes a stream, once a range server is there for it.
+fn create(placement: &Server, stream: &Stream) -> StreamId {
+    let mut driver = Peer::connect(placement);
+    until("a range server", || {
+        let (made, _, code) = created(&mut driver, vec![stream.clone()]).remove(0);
+        (code == ErrorCode::NONE).then_some(made.stream_id)
+    })
+}
+
+#[test]
+fn a_placement_driver_with_an_older_copy_of_its_metadata_is_refused_by_name_until_it_has_the_newest_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let [of_driver, older, newest] = ["pd", "older", "newest"].map(|name| directory.path().join(name));
+    let mut placement = placement_driver(&of_driver, "127.0.0.1:0");
+    let address = placement.address().to_owned();
+    let ranges = Server::start(ServerConfig {
+        roles: Roles::RangeServer {
+            placement_driver: vec![address.clone()],
+        },
+        listen: "127.0.0.1:0".to_owned(),
+        ..config(Some(&directory.path().join("rs")))
+    })
+    .unwrap();
+    let mut here = Peer::connect(&ranges);
+    let early = create(&placement, &stream_named("early"));
+    assert_eq!(here.store(early, b"x"), 0);
+    drop(placement);
+    copy_all(&of_driver, &older);
+    // What is decided from here on is not in the copy.
+    let mut late = StreamId(0);
+    for name in ["late", "later"] {
+        placement = placement_driver(&of_driver, &address);
+        late = create(&placement, &stream_named(name));
+        assert_eq!(here.store(late, b"y"), 0);
+        drop(placement);
+    }
+    fs::rename(&of_driver, &newest).unwrap();
+    fs::rename(&older, &of_driver).unwrap();
+    placement = placement_driver(&of_driver, &address);
+    let mut driver = Peer::connect(&placement);
+    let refused = until("the range server is asked", || {
+        let status = driver.seal(range_id(early, 0), SealKind::PLACEMENT_DRIVER).status;
+        assert!(!status.is_success());
+        (status.code == ErrorCode::PD_NOT_LEADER).then_some(status)
+    });
+    assert!(refused.message.contains("older copy"), "{refused}");
+    for stream in [early, late] {
+        assert_eq!(here.fetch_all(stream, 0).len(), 1, "stream {stream}");
+        here.store(stream, b"goes on");
+    }
+    drop((driver, placement));
+    fs::rename(&of_driver, &older).unwrap();
+    fs::rename(&newest, &of_driver).unwrap();
+    placement = placement_driver(&of_driver, &address);
+    let mut driver = Peer::connect(&placement);
+    until("the range server is there", || {
+        let made = driver.seal(range_id(early, 0), SealKind::PLACEMENT_DRIVER);
+        made.status.is_success().then_some(())
+    });
+    assert_eq!(here.fetch_all(late, 0).len(), 2);
+}
