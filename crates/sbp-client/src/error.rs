@@ -137,8 +137,12 @@ impl ClientError {
             Cause::Refused { code, .. } => (sure(ErrorKind::Rejected), *code),
             Cause::Deadline { .. } if doubtful => (ErrorKind::Indeterminate, codes::DEADLINE_AFTER_SEND),
             Cause::Deadline { .. } => (ErrorKind::TimedOut, codes::DEADLINE_BEFORE_SEND),
-            Cause::ConnectionLost { .. } if doubtful => (ErrorKind::Indeterminate, codes::CONNECTION_LOST),
-            Cause::ConnectionLost { .. } => (ErrorKind::ConnectionLost, codes::CONNECTION_FAILED),
+            Cause::ConnectionLost { .. } | Cause::Silent { .. } if doubtful => {
+                (ErrorKind::Indeterminate, codes::CONNECTION_LOST)
+            }
+            Cause::ConnectionLost { .. } | Cause::Silent { .. } => {
+                (ErrorKind::ConnectionLost, codes::CONNECTION_FAILED)
+            }
             Cause::Protocol { .. } => (sure(ErrorKind::Protocol), codes::PROTOCOL_VIOLATION),
             // The last attempt did nothing for certain, one before it may have: its answer was lost.
             Cause::NotStarted

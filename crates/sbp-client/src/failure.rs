@@ -41,6 +41,12 @@ pub(crate) enum Cause {
         /// How it ended.
         reason: String,
     },
+    /// The server has said nothing for so long that others are asked, though the connection is there.
+    #[error("the server says nothing, though the connection to it is there")]
+    Silent {
+        /// Whether the request may have reached the server.
+        sent: bool,
+    },
     /// The server is going away and says that it did not start the request.
     #[error("the server is going away and did not start the request")]
     NotStarted,
@@ -149,9 +155,13 @@ impl Cause {
                 *code,
                 ErrorCode::RANGE_NOT_FOUND | ErrorCode::RS_DATA_CORRUPTED | ErrorCode::SHUTTING_DOWN
             ),
-            Self::Deadline { .. } => true,
-            cause => cause.is_loss(),
+            cause => cause.is_silence() || cause.is_loss(),
         }
+    }
+
+    /// Whether nothing was heard of the server for longer than it may take.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Deadline { .. } | Self::Silent { .. })
     }
 
     /// Whether there is no connection, or there was none.
@@ -166,7 +176,7 @@ impl Cause {
     pub(crate) fn may_have_been_done(&self) -> bool {
         match self {
             Self::Refused { code, .. } => codes::rule(*code).may_have_been_done,
-            Self::Deadline { sent, .. } | Self::ConnectionLost { sent, .. } => *sent,
+            Self::Deadline { sent, .. } | Self::ConnectionLost { sent, .. } | Self::Silent { sent } => *sent,
             Self::Protocol { .. } => true,
             Self::NotStarted
             | Self::Unreachable { .. }

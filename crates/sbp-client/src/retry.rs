@@ -129,8 +129,13 @@ fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
     let at_first = |wait| if attempt <= 1 { Wait::None } else { wait };
     match cause {
         Cause::Refused { .. } => about_refusal(cause, asked, attempt),
-        Cause::ConnectionLost { sent: true, .. } if twice => Decision::IN_DOUBT,
+        Cause::ConnectionLost { sent: true, .. } | Cause::Silent { sent: true } if twice => Decision::IN_DOUBT,
         Cause::ConnectionLost { .. } | Cause::NotStarted => again(at_first(Wait::BackOff), Target::Same),
+        // Whoever goes on without the server is known where the ranges are; the channel to several servers is at the next one.
+        Cause::Silent { .. } if asked.routed && asked.half == Half::Ranges => {
+            again(at_first(Wait::BackOff), Target::Refreshed)
+        }
+        Cause::Silent { .. } => again(at_first(Wait::BackOff), Target::Same),
         // A server that was named may have come back under another address, and others may have what it has.
         Cause::Unreachable { .. } if asked.routed && asked.half == Half::Ranges => {
             again(Wait::BackOff, Target::Refreshed)

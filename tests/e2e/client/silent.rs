@@ -1,12 +1,13 @@
 //! Servers that say nothing for longer than an attempt may take, and what is done without them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sbp_client::{ErrorKind, WriterOptions};
 use sbp_e2e::scripted::{Peer, client, listener, stored};
 use sbp_e2e::wait::bounded;
-use sbp_messages::{ErrorCode, Status};
-use sbp_types::Offset;
+use sbp_frame::OpCode;
+use sbp_messages::{ErrorCode, Range, Status};
+use sbp_types::{Offset, StreamId};
 
 use crate::routing::{STREAM, at_server, list, quick};
 
@@ -115,4 +116,102 @@ async fn behind_an_append_whose_time_is_over_it_is_asked_where_the_stream_is() {
 #[tokio::test]
 async fn behind_an_append_that_never_left_it_is_asked_where_the_stream_is() {
     append_past_a_silent_server(false).await;
+}
+
+/// A range that two servers hold, of which the first takes the appends.
+fn at_two_servers(stream: StreamId, servers: [(i32, &str); 2]) -> Range {
+    let [(server, address), (follower, its_address)] = servers;
+    let mut range = at_server(stream, 0, -1, server, address);
+    let mut copies = at_server(stream, 0, -1, follower, its_address).servers;
+    copies.iter_mut().for_each(|copy| copy.is_primary = false);
+    range.servers.extend(copies);
+    range
+}
+
+#[tokio::test]
+async fn an_append_to_a_silent_server_is_in_doubt_long_before_its_time_is_over_where_others_have_the_stream() {
+    let (home, address) = listener().await;
+    let (silent, silent_address) = listener().await;
+    let (other, other_address) = listener().await;
+    let client = client(&address);
+    let servers = async {
+        let mut placement = Peer::greeted(&home).await;
+        let (frame, _) = placement.append().await;
+        let status = Status::error(ErrorCode::UNSUPPORTED_OPERATION, "a placement driver");
+        placement.refuse(&frame, status).await;
+        let frame = placement.frame().await;
+        let at_first = [(1, silent_address.as_str()), (2, other_address.as_str())];
+        list(&mut placement, &frame, |stream| vec![at_two_servers(stream, at_first)]).await;
+        // Forgotten: the next append is asked for at home again.
+        let (frame, _) = placement.append().await;
+        let status = Status::error(ErrorCode::UNSUPPORTED_OPERATION, "a placement driver");
+        placement.refuse(&frame, status).await;
+        let frame = placement.frame().await;
+        let then = [(2, other_address.as_str()), (1, silent_address.as_str())];
+        list(&mut placement, &frame, |stream| vec![at_two_servers(stream, then)]).await;
+        placement
+    };
+    let first = async {
+        let mut peer = Peer::greeted(&silent).await;
+        peer.append().await;
+        let asked = peer.frame().await;
+        assert_eq!(asked.opcode, OpCode::PING, "a sign of life is asked for");
+        peer
+    };
+    let second = async {
+        let mut peer = Peer::greeted(&other).await;
+        let (frame, append) = peer.append().await;
+        peer.answer(&frame, &stored(&append, 4), &[], true).await;
+        peer
+    };
+    let appends = async {
+        let begun = Instant::now();
+        let error = client.append(STREAM, vec![1], &quick(60_000)).await.unwrap_err();
+        let took = begun.elapsed();
+        (
+            error,
+            took,
+            client.append(STREAM, vec![2], &quick(10_000)).await.unwrap(),
+        )
+    };
+    let ((error, took, ack), ..) = bounded(async { tokio::join!(appends, servers, first, second) }).await;
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert_eq!(ack.base_offset, Some(Offset(4)));
+}
+
+#[tokio::test]
+async fn a_fresh_client_whose_first_server_is_silent_goes_to_the_next_one() {
+    let (silent, silent_address) = listener().await;
+    let (other, other_address) = listener().await;
+    let client = client(&format!("{silent_address},{other_address}"));
+    let first = Peer::accept(&silent);
+    let second = async {
+        let mut peer = Peer::greeted(&other).await;
+        let (frame, append) = peer.append().await;
+        peer.answer(&frame, &stored(&append, 4), &[], true).await;
+        peer
+    };
+    let options = quick(10_000);
+    let append = client.append(STREAM, vec![1], &options);
+    let (ack, ..) = bounded(async { tokio::join!(append, first, second) }).await;
+    assert_eq!(ack.unwrap().base_offset, Some(Offset(4)));
+}
+
+#[tokio::test]
+async fn where_there_is_nobody_else_a_silent_server_is_waited_for() {
+    let (only, address) = listener().await;
+    let client = client(&address);
+    let server = async {
+        let mut peer = Peer::greeted(&only).await;
+        let (frame, append) = peer.append().await;
+        // As a process that was stopped for longer than others are waited for.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        peer.answer(&frame, &stored(&append, 4), &[], true).await;
+        peer
+    };
+    let options = quick(10_000);
+    let append = client.append(STREAM, vec![1], &options);
+    let (ack, _peer) = bounded(async { tokio::join!(append, server) }).await;
+    assert_eq!(ack.unwrap().base_offset, Some(Offset(4)));
 }

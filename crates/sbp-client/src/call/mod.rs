@@ -46,6 +46,14 @@ impl Where {
         }
     }
 
+    /// Whether others can answer while the server is silent that is asked.
+    fn has_elsewhere(self, pool: &ConnectionPool) -> bool {
+        match self {
+            Self::Placement => pool.has_another_driver(),
+            Self::Stream(stream, offset) => pool.has_another_copy(stream, offset),
+        }
+    }
+
     fn channel(self, pool: &ConnectionPool) -> Arc<Channel> {
         match self {
             Self::Placement => pool.placement(),
@@ -121,7 +129,7 @@ pub(crate) async fn call<T>(
         // Not beyond the call's time: then its attempt says that time is over.
         channel.throttles.wait(plan.opcode, Some(plan.deadline)).await;
         let header = encode(attempt.deadline.saturating_duration_since(now()));
-        let failure = match attempt_call(&channel, attempt, header).await {
+        let failure = match attempt_call(&channel, attempt, plan.to.has_elsewhere(pool), header).await {
             Ok(answer) => {
                 let result = read(&answer);
                 channel.throttles.note(plan.opcode, answer.throttle_ms.get(), now());
@@ -177,6 +185,9 @@ pub(crate) async fn pause(
     };
     match decide(&failure.cause, asked, attempt, policy) {
         Decision::Final { may_have_been_done } => {
+            if to == Where::Placement && matches!(failure.cause, Cause::Silent { .. }) {
+                pool.forget_leader();
+            }
             if to == Where::Placement && matches!(failure.cause, Cause::Deadline { .. }) {
                 // Who is silent is not asked again where others can be: another one may lead by now.
                 pool.look_elsewhere();
@@ -194,7 +205,7 @@ pub(crate) async fn pause(
             tokio::time::sleep(wait).await;
             match (at, to) {
                 (Target::Same, _) => {
-                    if failure.cause.is_loss() {
+                    if failure.cause.is_loss() || failure.cause.is_silence() {
                         pool.forget_leader();
                     }
                 }
@@ -211,7 +222,7 @@ pub(crate) async fn pause(
                 (Target::Elsewhere, Where::Stream(..)) if !pool.is_routed() => home.move_on(),
                 (Target::Elsewhere | Target::Refreshed, Where::Stream(stream, offset)) => {
                     // One that is silent may not know what the others have decided without it.
-                    let is_silent = matches!(failure.cause, Cause::Deadline { .. });
+                    let is_silent = failure.cause.is_silence();
                     let has_another = failure.cause.is_of_one_server() && pool.read_elsewhere(stream, offset);
                     if is_silent || !has_another {
                         find(pool, stream, deadline, last).await?;
@@ -237,13 +248,19 @@ async fn find(
     }
 }
 
-async fn attempt_call(channel: &Arc<Channel>, plan: Plan, header: Bytes) -> Result<Answer, Failure> {
+async fn attempt_call(
+    channel: &Arc<Channel>,
+    plan: Plan,
+    has_elsewhere: bool,
+    header: Bytes,
+) -> Result<Answer, Failure> {
     let (reply, answer) = oneshot::channel();
     channel.post(Command::Call(Box::new(Call {
         opcode: plan.opcode,
         header,
         needs: plan.needs,
         deadline: plan.deadline,
+        has_elsewhere,
         reply,
     })));
     await_reply(answer, plan.deadline).await

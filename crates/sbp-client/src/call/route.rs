@@ -115,6 +115,18 @@ impl Reroute for ConnectionPool {
         }
     }
 
+    fn knows_places(&self) -> bool {
+        self.is_routed()
+    }
+
+    fn is_held_elsewhere(&self, stream: StreamId) -> bool {
+        if !self.is_routed() {
+            return self.home().servers_named() > 1;
+        }
+        let copies = self.routes.lock().copies(stream, Offset::LATEST);
+        copies.is_some_and(|copies| copies > 1)
+    }
+
     fn reroute(self: Arc<Self>, submissions: Submissions, wait: Duration) {
         self.set_routed();
         let Submissions { ops, arena } = submissions;

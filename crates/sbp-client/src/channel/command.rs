@@ -58,6 +58,15 @@ impl Command {
         }
     }
 
+    /// Whether others can answer it while its server is silent. Appends are judged by their streams.
+    pub(crate) fn has_elsewhere(&self) -> bool {
+        match self {
+            Self::Call(call) => call.has_elsewhere,
+            Self::Fetch(fetch) => fetch.has_elsewhere,
+            _ => false,
+        }
+    }
+
     /// Whether it is sent as soon as it comes. Appends wait for the peer's features anyway.
     pub(crate) fn is_for_the_peer(&self) -> bool {
         matches!(self, Self::Call(_) | Self::Ping(_) | Self::Fetch(_))
@@ -113,6 +122,8 @@ pub(crate) struct Call {
     pub(crate) header: Bytes,
     pub(crate) needs: Need,
     pub(crate) deadline: Instant,
+    /// Whether others can answer it while its server is silent.
+    pub(crate) has_elsewhere: bool,
     pub(crate) reply: oneshot::Sender<Result<Answer, Failure>>,
 }
 
@@ -130,6 +141,8 @@ pub(crate) struct Answer {
 pub(crate) struct Fetch {
     pub(crate) header: Bytes,
     pub(crate) deadline: Instant,
+    /// Whether others can answer it while its server is silent.
+    pub(crate) has_elsewhere: bool,
     /// Whether it may wait for data that is not there yet.
     pub(crate) waits: bool,
     /// What the answers may hold; kept by the connection until END.

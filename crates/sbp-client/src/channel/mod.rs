@@ -22,7 +22,7 @@ pub use self::stats::{ClientMetrics, ClientStats};
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sbp_locks::Mutex;
 use sbp_session::CloseReason;
@@ -62,6 +62,12 @@ pub(crate) trait Reroute: Send + Sync + std::fmt::Debug {
 
     /// Has it asked again where streams are, when next something is appended to them.
     fn forget(&self, streams: &mut dyn Iterator<Item = StreamId>);
+
+    /// Whether it is known where streams are.
+    fn knows_places(&self) -> bool;
+
+    /// Whether others can go on with what is appended to a stream, when the server that takes it is silent.
+    fn is_held_elsewhere(&self, stream: StreamId) -> bool;
 }
 
 /// FETCHes of tails that wait at one server at once. A server lets 256 wait on a connection, and others wait there too.
@@ -91,7 +97,12 @@ pub(crate) struct Channel {
     denial: Mutex<Denial>,
     /// Whether a placement driver named its server, not the configuration: the server may be at another address by now.
     led_here: bool,
+    /// When its server was found silent, unless it was heard since.
+    silent_since: Mutex<Option<Instant>>,
 }
+
+/// So long a server that was silent is asked last; then it is tried again.
+const ASKED_LAST: Duration = Duration::from_secs(30);
 
 impl Channel {
     /// The channel to the servers that the configuration names.
@@ -112,6 +123,7 @@ impl Channel {
             recycled: Arc::default(),
             denial: Mutex::default(),
             led_here: false,
+            silent_since: Mutex::default(),
         })
     }
 
@@ -135,6 +147,7 @@ impl Channel {
             recycled: Arc::clone(&self.recycled),
             denial: Mutex::default(),
             led_here: true,
+            silent_since: Mutex::default(),
         })
     }
 
@@ -159,7 +172,7 @@ impl Channel {
     /// An append has failed. A server that said nothing until its time was over may not have its streams any more: whoever
     /// appends next asks where they are. Locks are taken: nobody holds that of the connections.
     pub(super) fn note_failed(&self, op: &AppendOp, cause: &Cause) {
-        if let (Cause::Deadline { .. }, Some(elsewhere)) = (cause, self.elsewhere.upgrade()) {
+        if let (true, Some(elsewhere)) = (cause.is_silence(), self.elsewhere.upgrade()) {
             elsewhere.forget(&mut op.entries.iter().map(|entry| entry.stream));
         }
     }
@@ -366,6 +379,52 @@ impl Channel {
         if state.reconnect.is_ready(generation) {
             state.lost(reason);
         }
+    }
+
+    /// Whether there may be others to go to while its server is silent.
+    pub(crate) fn has_others(&self) -> bool {
+        let knows_places = || {
+            self.elsewhere
+                .upgrade()
+                .is_some_and(|elsewhere| elsewhere.knows_places())
+        };
+        self.led_here || self.servers.len() > 1 || knows_places()
+    }
+
+    /// Whether an append need not wait for this server.
+    pub(crate) fn is_held_elsewhere(&self, op: &AppendOp) -> bool {
+        let Some(elsewhere) = self.elsewhere.upgrade() else {
+            return false;
+        };
+        op.entries.iter().any(|entry| elsewhere.is_held_elsewhere(entry.stream))
+    }
+
+    /// Whether appends that were not sent can be handed to whoever has their streams.
+    pub(crate) fn knows_places(&self) -> bool {
+        self.elsewhere
+            .upgrade()
+            .is_some_and(|elsewhere| elsewhere.knows_places())
+    }
+
+    /// Its server was found silent: until it is heard, or for a while, others are asked first. Where it leads to several, the
+    /// next one is tried, of which nothing is known.
+    pub(crate) fn note_silent(&self, generation: u64, reason: &str) {
+        if self.servers.len() > 1 {
+            self.greeting_failed(generation, reason.to_owned());
+        } else {
+            *self.silent_since.lock() = Some(now());
+        }
+    }
+
+    /// Its server was heard.
+    pub(crate) fn note_heard(&self) {
+        self.silent_since.lock().take();
+    }
+
+    /// Whether its server was silent when it was last asked, which is not long ago.
+    pub(crate) fn is_silent(&self) -> bool {
+        let since = *self.silent_since.lock();
+        since.is_some_and(|since| now().saturating_duration_since(since) < ASKED_LAST)
     }
 
     /// A connection closes. Unless it does so in order, that counts as a failure to connect too.

@@ -25,6 +25,9 @@ use crate::failure::{Cause, Failure};
 /// The longest pause between two attempts of a client that has never reached a server: it may be starting.
 const FIRST_CONNECT_PAUSE: Duration = Duration::from_millis(250);
 
+/// How long one of several servers is dialled at most, and one that others named: they can be asked instead.
+const DIALLED: Duration = Duration::from_secs(4);
+
 /// What a server is told before its connection is closed for what it did.
 fn violation_header() -> Bytes {
     let status = Status::error(ErrorCode::INVALID_REQUEST, "the server broke the protocol");
@@ -48,7 +51,11 @@ pub(super) fn connections(
     };
     let addresses = servers.iter().map(|server| Arc::from(server.as_str())).collect();
     let links = LinkSettings {
-        timeout: config.connect_timeout,
+        timeout: if ever_reached || servers.len() > 1 {
+            config.connect_timeout.min(DIALLED)
+        } else {
+            config.connect_timeout
+        },
         tls: config.tls.clone(),
         sockets,
     };

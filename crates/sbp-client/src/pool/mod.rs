@@ -83,11 +83,22 @@ impl ConnectionPool {
         if !self.is_routed() {
             return Arc::clone(&self.home);
         }
-        let routes = self.routes.lock();
-        match routes.location(stream, offset) {
-            Some(location) => self.to(location),
-            None => Arc::clone(&self.home),
+        let mut routes = self.routes.lock();
+        loop {
+            let channel = match routes.location(stream, offset) {
+                Some(location) => self.to(location),
+                None => Arc::clone(&self.home),
+            };
+            // One that was silent is asked when the others were.
+            if !channel.is_silent() || !routes.read_elsewhere(stream, offset) {
+                return channel;
+            }
         }
+    }
+
+    /// Whether another placement driver may answer than the one that is asked.
+    pub(crate) fn has_another_driver(&self) -> bool {
+        self.home.servers_named() > 1 || self.leader.lock().is_some()
     }
 
     /// Whether a stream may be read at an offset from another server than the one that was asked.
@@ -109,6 +120,12 @@ impl ConnectionPool {
             Some((stream, offset)) if self.is_routed() && self.has_another_copy(stream, offset) => timeout.min(SILENCE),
             _ => timeout,
         }
+    }
+
+    /// What a FETCH that begins with this place waits for: [`Self::patience`], and whether others can answer it.
+    pub(crate) fn bounds(&self, place: Option<(StreamId, Offset)>, timeout: Duration) -> (Duration, bool) {
+        let has_elsewhere = place.is_some_and(|(stream, offset)| self.has_another_copy(stream, offset));
+        (self.patience(place, timeout), has_elsewhere)
     }
 
     /// Whether there is another server to read a stream from at an offset, after the one that was asked did not answer; it is

@@ -139,10 +139,10 @@ impl Client {
         server.throttles.wait(OpCode::FETCH, None).await;
         let request = plan::request([wanted], options.max_wait, options.min_bytes, charge.bytes());
         let timeout = options.timeout.unwrap_or(self.config().timeout);
-        let timeout = self.pool().patience(Some(wanted.place()), timeout);
+        let patience = self.pool().bounds(Some(wanted.place()), timeout);
         let (sender, events) = mpsc::unbounded_channel();
         let mut answers = Answers::new(&server, events);
-        post_fetch(&server, &request, timeout, charge, (0, sender), None);
+        post_fetch(&server, &request, patience, charge, (0, sender), None);
         let mut batches = Vec::new();
         let mut last = None;
         while let Some(event) = answers.events.recv().await {

@@ -453,7 +453,7 @@ impl ReadTask {
         let timeout = self
             .client
             .pool()
-            .patience(wanted.first().map(Wanted::place), self.timeout);
+            .bounds(wanted.first().map(Wanted::place), self.timeout);
         let fetch = plan::request(wanted, Duration::ZERO, 0, charge.bytes());
         let (sender, events) = mpsc::unbounded_channel();
         let (begin, begins) = oneshot::channel();

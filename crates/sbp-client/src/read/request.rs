@@ -32,7 +32,7 @@ pub(super) fn by_server(
 pub(super) fn post_fetch(
     channel: &Arc<Channel>,
     request: &FetchRequest,
-    timeout: Duration,
+    (timeout, has_elsewhere): (Duration, bool),
     charge: Charge,
     (tag, events): (u32, mpsc::UnboundedSender<FetchEvent>),
     begins: Option<oneshot::Sender<Bytes>>,
@@ -42,6 +42,7 @@ pub(super) fn post_fetch(
     channel.post(Command::Fetch(Box::new(Fetch {
         header: encoded(request),
         deadline,
+        has_elsewhere,
         waits: !wait.is_zero(),
         charge,
         tag,

@@ -291,6 +291,13 @@ impl AppendPipeline {
         self.forget(context, id);
     }
 
+    /// Whether others can go on with an append.
+    pub(super) fn is_held_elsewhere(&self, context: &Context, id: AppendId) -> bool {
+        let batch = self.batches.get(id.batch);
+        let op = batch.and_then(|batch| batch.submissions.ops.get(id.op));
+        op.is_some_and(|op| context.channel.is_held_elsewhere(op))
+    }
+
     /// An append ended in the session without an answer.
     pub(super) fn failed(&mut self, context: &Context, id: AppendId, cause: Cause) {
         self.left_session(id);

@@ -46,18 +46,20 @@ pub(super) enum InFlight {
     },
     /// What ends a FETCH that nobody waits for any more.
     Withdrawal,
+    /// A call that its caller makes elsewhere, because the server was silent. Its place is kept until the session is done with it.
+    GivenUp,
 }
 
 impl InFlight {
     /// Whether it is the connection's own, so that no caller waits for it.
     pub(super) fn is_upkeep(&self) -> bool {
-        matches!(self, Self::Heartbeat | Self::Probe | Self::Withdrawal)
+        matches!(self, Self::Heartbeat | Self::Probe | Self::Withdrawal | Self::GivenUp)
     }
 
     /// Tells a call, a PING or a FETCH that it failed. Appends are told by the append pipeline.
     pub(super) fn fail(self, failure: Failure) {
         match self {
-            Self::Heartbeat | Self::Probe | Self::Withdrawal | Self::Append { .. } => {}
+            Self::Heartbeat | Self::Probe | Self::Withdrawal | Self::GivenUp | Self::Append { .. } => {}
             Self::Ping(ping) => Command::Ping(ping).fail(failure),
             Self::Call { call, .. } => Command::Call(call).fail(failure),
             Self::Fetch { fetch, .. } => fetch.fail(failure),

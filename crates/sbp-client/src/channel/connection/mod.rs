@@ -9,6 +9,7 @@ mod entries;
 pub(crate) mod hello;
 pub(crate) mod identity;
 mod in_flight;
+mod silence;
 mod unasked;
 
 use std::cell::Cell;
@@ -81,6 +82,7 @@ pub(crate) struct Connection {
     /// Why the server does not serve this client.
     denied: Option<Cause>,
     phase: Phase,
+    silence: silence::Watch,
 }
 
 /// How far the connection is on its way to its end.
@@ -118,6 +120,7 @@ impl Connection {
             held: Vec::new(),
             refused: None,
             phase: Phase::Open,
+            silence: silence::Watch::default(),
         }
     }
 
@@ -250,7 +253,7 @@ impl Connection {
         match call {
             // The session tells the answer to a PING as an event of its own.
             InFlight::Ping(_) | InFlight::Probe => return,
-            InFlight::Withdrawal => {}
+            InFlight::Withdrawal | InFlight::GivenUp => {}
             InFlight::Heartbeat => {
                 if end {
                     let answer = self.hello.agreed(&frame);
@@ -418,7 +421,7 @@ impl Connection {
             Some(InFlight::Probe) if matches!(cause, Cause::Deadline { .. }) && self.context.features.is_none() => {
                 self.greeting_failed(UNANSWERED.to_owned());
             }
-            Some(InFlight::Probe | InFlight::Withdrawal) => {}
+            Some(InFlight::Probe | InFlight::Withdrawal | InFlight::GivenUp) => {}
             Some(InFlight::Append { id, .. }) => self.appends.failed(&self.context, id, cause),
             Some(call) => {
                 let cause = self.hopeless(cause);
@@ -529,7 +532,8 @@ impl Application for Connection {
                     self.context.channel.counters.round_trips.record(rtt);
                     drop(ping.reply.send(Ok(rtt)));
                 }
-                Some(InFlight::Probe) => self.greeting_missed(session, now),
+                // Asked because the server was silent, or because it did not answer HEARTBEAT.
+                Some(InFlight::Probe) if self.context.features.is_none() => self.greeting_missed(session, now),
                 _ => {}
             },
         }
@@ -553,6 +557,7 @@ impl Application for Connection {
         }
         self.appends.finish_turn(&self.context, leave);
         self.count_requests();
+        self.watch_silence(session, now);
         match &mut self.phase {
             Phase::Draining { appends_over } if !*appends_over && self.appends.in_flight() == 0 => {
                 *appends_over = true;
@@ -566,7 +571,7 @@ impl Application for Connection {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        let expiry = self.appends.poll_timeout();
+        let expiry = self.appends.poll_timeout().into_iter().chain(self.silence.due()).min();
         match self.phase {
             Phase::Closing { until } => expiry.into_iter().chain(until).min(),
             Phase::Open | Phase::Draining { .. } => expiry,
@@ -575,6 +580,7 @@ impl Application for Connection {
 
     fn handle_timeout(&mut self, session: &mut Session, now: Instant) {
         self.appends.expire(&self.context, now);
+        self.check_silence(session, now);
         if matches!(self.phase, Phase::Closing { until: Some(until) } if now >= until) {
             self.phase = Phase::Closing { until: None };
             session.close();

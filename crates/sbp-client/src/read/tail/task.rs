@@ -259,7 +259,7 @@ impl TailTask {
         let timeout = self
             .client
             .pool()
-            .patience(wanted.first().map(Wanted::place), self.timeout);
+            .bounds(wanted.first().map(Wanted::place), self.timeout);
         let fetch = plan::request(wanted, wait, 1, charge.bytes());
         let events = (tag, self.events_in.clone());
         post_fetch(&request.server, &fetch, timeout, charge, events, None);
