@@ -137,6 +137,11 @@ fn gauges(out: &mut Writer<'_>, server: &Snapshot) -> fmt::Result {
         gauges.damaged_ranges,
     )?;
     out.gauge(
+        "withheld_streams",
+        "Streams with a range here of which the placement driver knows nothing, and which are not served",
+        gauges.withheld_streams,
+    )?;
+    out.gauge(
         "replicas_missing",
         "Copies of ranges on servers that are down",
         gauges.replicas_missing,

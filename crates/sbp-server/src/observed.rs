@@ -219,6 +219,7 @@ impl Observed {
             streams: streams.unwrap_or(activity.streams),
             open_ranges: activity.open_ranges,
             damaged_ranges: activity.damaged_ranges,
+            withheld_streams: activity.withheld_streams,
             replicas_missing: placement.map_or(0, |driver| replicas_missing(driver)),
             append_pending_bytes: self.owner.log.pending_bytes(),
             reads_pending: self.node.readers.as_ref().map_or(0, |readers| count(readers.waiting())),

@@ -187,6 +187,8 @@ pub struct Gauges {
     pub open_ranges: u64,
     /// Ranges here with damaged records.
     pub damaged_ranges: u64,
+    /// Streams with a range here of which the placement driver knows nothing: they are kept, and not served.
+    pub withheld_streams: u64,
     /// Copies of ranges on servers that are down.
     pub replicas_missing: u64,
     /// Bytes of appends that wait for the disk.

@@ -48,7 +48,7 @@ impl Cluster {
             roles: Roles::RangeServer {
                 placement_driver: vec![self.address.clone()],
             },
-            ..Setup::new(self.directory.path().join(server.to_string()))
+            ..Setup::new(self.directory_of(server))
         }
     }
 
@@ -100,6 +100,11 @@ impl Cluster {
         let index = usize::try_from(server.0).unwrap() - 1;
         assert!(self.servers[index].is_none(), "it runs");
         self.servers[index] = Some(self.setup(server).start());
+    }
+
+    /// Where a range server keeps what it has.
+    pub(crate) fn directory_of(&self, server: ServerId) -> std::path::PathBuf {
+        self.directory.path().join(server.to_string())
     }
 
     pub(crate) fn peer(&self, server: ServerId) -> Peer {

@@ -21,6 +21,7 @@ mod ranges;
 mod refuse;
 mod replicas;
 mod replication;
+mod replication_burials;
 mod replication_copies;
 mod replication_drain;
 mod replication_upkeep;

@@ -490,11 +490,33 @@ fn on_the_word_of_another_placement_driver_nothing_is_deleted() {
     let mut peer = Peer::connect(&server);
     assert_eq!(peer.fetch_all(stream, 0).len(), 1);
     assert_eq!(peer.store(stream, b"y"), 1);
-    // Where numbers have grown it is the right one, and everything was deleted.
+    // Where numbers have grown it is the right one. It does not know the stream, and has not said that it is deleted.
     scripted.change(|known| known.given = 1);
     let deadline = Instant::now() + PATIENCE;
+    let mut stored = 2;
     while peer.append(stream, b"z").status.code != ErrorCode::NOT_FOUND {
-        assert!(Instant::now() < deadline, "the deletion is not heard of");
+        assert!(Instant::now() < deadline, "the stream is served");
+        stored += 1;
+    }
+    drop((peer, server));
+    scripted.change(|known| {
+        known.streams.insert(stream, vec![range(stream, 0, 0, GIVEN)]);
+    });
+    let server = range_server(directory.path(), &scripted);
+    let mut peer = Peer::connect(&server);
+    assert_eq!(peer.fetch_all(stream, 0).len(), stored, "all of it was kept");
+    // The same without a start in between.
+    scripted.change(|known| {
+        known.streams.clear();
+    });
+    while peer.append(stream, b"z").status.code != ErrorCode::NOT_FOUND {
+        assert!(Instant::now() < deadline, "the stream is served");
+    }
+    scripted.change(|known| {
+        known.streams.insert(stream, vec![range(stream, 0, 0, GIVEN)]);
+    });
+    while peer.append(stream, b"z").status.code == ErrorCode::NOT_FOUND {
+        assert!(Instant::now() < deadline, "the stream is not served");
     }
 }
 

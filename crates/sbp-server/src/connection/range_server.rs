@@ -216,11 +216,11 @@ impl Later {
         let term = term(request.term, true);
         let mut results = Vec::with_capacity(request.streams.len());
         for Stream { stream_id, .. } in request.streams {
-            let (_, status) = value_and_status(self.role.delete(stream_id, term).await);
+            let (deleted, status) = value_and_status(self.role.delete(stream_id, term).await);
             results.push(DeleteStreamResult {
                 deleted_stream: Some(with_id(stream_id)),
                 status,
-                ..DeleteStreamResult::default()
+                gone: deleted.is_some(),
             });
         }
         self.answer(results);

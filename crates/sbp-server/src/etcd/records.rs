@@ -76,6 +76,7 @@ impl Writes {
                 self.remove(keys.stream(*stream));
                 self.put(keys.buried(*stream), Bytes::new());
             }
+            Change::BuriedOn(stream, servers) => self.put(keys.buried(*stream), codec::encode_servers(servers)),
             Change::DropTombstone(stream) => self.remove(keys.buried(*stream)),
         }
     }
@@ -140,6 +141,11 @@ pub(super) fn changes_of(keys: &Keys, found: &KeyValue) -> Result<Vec<Change>, S
             let server: ServerRecord = codec::decode_server(id, value).ok_or_else(unreadable)?;
             vec![Change::PutServer(Arc::new(server))]
         }
-        Named::Buried(stream) => vec![Change::PutTombstone(stream)],
+        // Earlier versions noted no servers.
+        Named::Buried(stream) if value.is_empty() => vec![Change::PutTombstone(stream)],
+        Named::Buried(stream) => {
+            let servers = codec::decode_servers(value).ok_or_else(unreadable)?;
+            vec![Change::BuriedOn(stream, servers)]
+        }
     })
 }

@@ -174,7 +174,11 @@ fn what_is_written_is_read_again() {
         stream(7, 1),
     ];
     assert_eq!(read(&stored), expected);
+    let buried = Change::BuriedOn(StreamId(8), [2, 3].map(ServerId).into());
+    write(&mut stored, &[Change::PutTombstone(StreamId(8)), buried.clone()], next);
+    assert_eq!(read(&stored)[0], buried);
     write(&mut stored, &[Change::DropTombstone(StreamId(8))], next);
+    assert!(!read(&stored).contains(&buried));
     assert!(!read(&stored).contains(&Change::PutTombstone(StreamId(8))));
 }
 

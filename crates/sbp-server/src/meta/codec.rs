@@ -4,7 +4,7 @@
 //! it. The first byte of a record is its version. A newer version of the software appends fields under a new version
 //! number and reads the older ones; an unknown version is refused, never guessed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sbp_messages::Stream;
@@ -277,6 +277,21 @@ pub(crate) fn decode_server(id: ServerId, bytes: &[u8]) -> Option<ServerRecord> 
         draining,
         starts,
     })
+}
+
+/// The value of the servers that may still have something of a deleted stream, whose id is the key.
+pub(crate) fn encode_servers(servers: &BTreeSet<ServerId>) -> Vec<u8> {
+    let mut out = Writer::new(FIRST);
+    out.servers(&servers.iter().copied().collect::<Vec<_>>());
+    out.0
+}
+
+/// Reads what [`encode_servers`] wrote.
+pub(crate) fn decode_servers(bytes: &[u8]) -> Option<BTreeSet<ServerId>> {
+    let (version, mut from) = Reader::versioned(bytes)?;
+    let servers = from.servers()?;
+    from.end((version == FIRST).then(|| servers.into_iter().collect()))
+        .flatten()
 }
 
 struct Writer(Vec<u8>);

@@ -30,6 +30,8 @@ const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const STREAMS: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("streams");
 const RANGES: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("ranges");
 const TOMBSTONES: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_streams");
+/// The range servers that may still have something of a deleted stream. The table is created with the first deletion.
+const BURIED_ON: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("buried_on");
 const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_ranges");
 /// The addresses of range servers. The table is created with the first server.
 const SERVERS: TableDefinition<'_, i32, &str> = TableDefinition::new("range_servers");
@@ -171,6 +173,7 @@ pub(super) fn load(database: &Database) -> Result<Vec<MetadataChange>, MetadataE
             row?.0.value(),
         ))));
     }
+    changes.extend(load_buried_on(&transaction)?);
     for row in transaction.open_table(HELD)?.iter()? {
         let (key, bytes) = row?;
         let key = range_key(key.value());
@@ -230,6 +233,7 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                 }
                 MetadataChange::Placement(Change::DropTombstone(stream)) => {
                     tombstones.remove(stream.0)?;
+                    transaction.open_table(BURIED_ON)?.remove(stream.0)?;
                 }
                 MetadataChange::Placement(Change::PutStream(stream)) => {
                     streams.insert(stream.id.0, codec::encode_stream(stream).as_slice())?;
@@ -246,6 +250,10 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                     ranges.retain_in(rows.clone(), |_, _| false)?;
                     held_ranges.retain_in(rows, |_, _| false)?;
                     tombstones.insert(stream.0, ())?;
+                }
+                MetadataChange::Placement(Change::BuriedOn(stream, servers)) => {
+                    let mut buried_on = transaction.open_table(BURIED_ON)?;
+                    buried_on.insert(stream.0, codec::encode_servers(servers).as_slice())?;
                 }
                 MetadataChange::Followed(term) => {
                     numbers.insert(TERM_KEY, term.0)?;
@@ -277,6 +285,28 @@ fn put_server(transaction: &WriteTransaction, server: &ServerRecord) -> Result<(
             .insert(server.id.0, server.starts)?;
     }
     Ok(())
+}
+
+/// The servers that may still have something of the deleted streams that are remembered.
+fn load_buried_on(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, MetadataError> {
+    let buried_on = match transaction.open_table(BURIED_ON) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        buried_on => buried_on?,
+    };
+    let remembered = transaction.open_table(TOMBSTONES)?;
+    let mut changes = Vec::new();
+    for row in buried_on.iter()? {
+        let (stream, bytes) = row?;
+        // An earlier version that knows no such rows may have forgotten the stream.
+        if remembered.get(stream.value())?.is_none() {
+            continue;
+        }
+        let stream = StreamId(stream.value());
+        let servers = codec::decode_servers(bytes.value());
+        let servers = servers.ok_or_else(|| unreadable(format!("the servers that have deleted stream {stream}")))?;
+        changes.push(MetadataChange::Placement(Change::BuriedOn(stream, servers)));
+    }
+    Ok(changes)
 }
 
 fn load_servers(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, MetadataError> {

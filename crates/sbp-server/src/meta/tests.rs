@@ -108,10 +108,17 @@ fn a_store_that_is_opened_again_has_what_was_committed() {
     store
         .commit(&[MetadataChange::Placement(Change::PutTombstone(StreamId(1)))])
         .unwrap();
+    let buried = MetadataChange::Placement(Change::BuriedOn(StreamId(1), [2, 3].map(ServerId).into()));
+    store.commit(std::slice::from_ref(&buried)).unwrap();
     let left = store.load().unwrap();
+    assert!(left.contains(&buried));
     assert!(left.contains(&MetadataChange::Placement(Change::PutTombstone(StreamId(1)))));
     assert!(!left.contains(&stream(1, Some("a"))) && !left.contains(&range(1, 0, Some(10))));
     assert!(left.contains(&stream(2, None)) && left.contains(&range(2, 0, None)));
+    store
+        .commit(&[MetadataChange::Placement(Change::DropTombstone(StreamId(1)))])
+        .unwrap();
+    assert!(!store.load().unwrap().contains(&buried));
 }
 
 #[test]

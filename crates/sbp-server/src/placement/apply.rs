@@ -8,7 +8,7 @@ use sbp_types::{Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampM
 use super::choose::Candidate;
 use super::copies::{Copy, add_copy, finish_copy, release_copies};
 use super::create::{NewStream, create_stream};
-use super::delete::delete_stream;
+use super::delete::{delete_stream, removed_from};
 use super::effects::{Effects, Outcome};
 use super::records::ServerRecord;
 use super::seal::{NewRange, create_range, finish_seal, open_next};
@@ -59,6 +59,8 @@ pub(crate) enum Command {
     RegisterServer(ServerRecord),
     /// A range server is to be emptied, or to be used again.
     Drain { server: ServerId, draining: bool },
+    /// A server has nothing of a deleted stream any more, also after restarts.
+    RemovedFrom { stream: StreamId, server: ServerId },
     /// No restart can find records of the deleted stream any more: forget that it was deleted.
     DropTombstone(StreamId),
 }
@@ -75,7 +77,7 @@ pub(crate) fn apply(
     match command {
         Command::CreateStream(stream, identity) => create_stream(state, candidates, stream, identity, now),
         Command::UpdateStream(update) => update_stream(state, candidates, update),
-        Command::DeleteStream(stream) => delete_stream(state, stream),
+        Command::DeleteStream(stream) => delete_stream(state, candidates, stream),
         Command::TrimStream { stream, start, end } => trim_stream(state, stream, start, end),
         Command::FinishSeal { key, end, open_next } => finish_seal(state, candidates, key, end, open_next),
         Command::FinishSharedSeal(end) => finish_shared_seal(state, candidates, &end),
@@ -87,6 +89,7 @@ pub(crate) fn apply(
         Command::AllocateServerId => allocate_server_id(state),
         Command::RegisterServer(server) => register_server(state, server),
         Command::Drain { server, draining } => drain_server(state, server, draining),
+        Command::RemovedFrom { stream, server } => Ok(removed_from(state, stream, server)),
         Command::DropTombstone(stream) => Ok(Effects {
             changes: vec![Change::DropTombstone(stream)],
             orders: Vec::new(),

@@ -50,8 +50,8 @@ pub(crate) trait RangeServer: Debug + Send + Sync {
     /// The stream begins at `start` from now on.
     fn trim(&self, stream: StreamId, start: Offset, done: Done<()>);
 
-    /// The streams are deleted.
-    fn delete(&self, streams: Vec<StreamId>, done: Done<()>);
+    /// The streams are deleted. `done` is told whether the server has nothing of them any more, also after restarts.
+    fn delete(&self, streams: Vec<StreamId>, done: Done<bool>);
 
     /// Whether nobody listens at the server's address: dialling it is refused. What else happens says nothing.
     fn is_refused(&self, done: Done<bool>);

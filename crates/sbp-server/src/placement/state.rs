@@ -22,6 +22,9 @@ pub(crate) enum Change {
     NextStreamId(StreamId),
     /// The stream is deleted. Its id is remembered until no restart can find its records.
     PutTombstone(StreamId),
+    /// These servers have not said yet that they have nothing of the deleted stream any more. Placement drivers alone note
+    /// that.
+    BuriedOn(StreamId, BTreeSet<ServerId>),
     /// The deletion of the stream may be forgotten: no restart can find its records any more.
     DropTombstone(StreamId),
     /// The range server's record is this one from now on.
@@ -43,7 +46,8 @@ pub(crate) struct PlacementState {
     ranges: BTreeMap<RangeKey, Arc<RangeRecord>>,
     /// How many streams each name has made that exist; no count is 0.
     made_by: HashMap<Arc<str>, u32>,
-    tombstones: BTreeSet<StreamId>,
+    /// The deleted streams, with the servers that may still have something of them.
+    tombstones: BTreeMap<StreamId, BTreeSet<ServerId>>,
     servers: BTreeMap<ServerId, Arc<ServerRecord>>,
     /// The open ranges that are on several servers, or whose streams are to have several replicas.
     shared: BTreeSet<RangeKey>,
@@ -59,7 +63,7 @@ impl Default for PlacementState {
             names: HashMap::new(),
             ranges: BTreeMap::new(),
             made_by: HashMap::new(),
-            tombstones: BTreeSet::new(),
+            tombstones: BTreeMap::new(),
             servers: BTreeMap::new(),
             shared: BTreeSet::new(),
             on_servers: OnServers::default(),
@@ -115,7 +119,10 @@ impl PlacementState {
                     self.ranges.remove(&key);
                     self.shared.remove(&key);
                 }
-                self.tombstones.insert(stream);
+                self.tombstones.entry(stream).or_default();
+            }
+            Change::BuriedOn(stream, servers) => {
+                self.tombstones.insert(stream, servers);
             }
             Change::DropTombstone(stream) => {
                 self.tombstones.remove(&stream);
@@ -277,12 +284,24 @@ impl PlacementState {
 
     /// Whether the stream existed once, was deleted, and may still have records on a disk.
     pub(crate) fn has_tombstone(&self, stream: StreamId) -> bool {
-        self.tombstones.contains(&stream)
+        self.tombstones.contains_key(&stream)
     }
 
     /// The deleted streams that may still have records on a disk.
     pub(crate) fn tombstones(&self) -> impl Iterator<Item = StreamId> {
-        self.tombstones.iter().copied()
+        self.tombstones.keys().copied()
+    }
+
+    /// The servers that have not said yet that they have nothing of a deleted stream any more.
+    pub(crate) fn buried_on(&self, stream: StreamId) -> impl Iterator<Item = ServerId> {
+        self.tombstones.get(&stream).into_iter().flatten().copied()
+    }
+
+    /// The deleted streams of which a server may still have something.
+    pub(crate) fn buried_in_the_name_of(&self, server: ServerId) -> impl Iterator<Item = StreamId> {
+        let buried = self.tombstones.iter();
+        let its = buried.filter(move |(_, servers)| servers.contains(&server));
+        its.map(|(stream, _)| *stream)
     }
 
     /// The range server with this id, if it ever said where it is.

@@ -9,6 +9,8 @@ use sbp_types::Durations;
 pub(crate) struct RangeActivity {
     /// Streams with a range here.
     pub(crate) streams: u64,
+    /// Those of them of which the placement driver knows nothing, and which are not served.
+    pub(crate) withheld_streams: u64,
     /// Ranges that take appends.
     pub(crate) open_ranges: u64,
     /// Ranges that take appends here and have fewer replicas than their stream is to have.
@@ -46,6 +48,7 @@ impl RangeServer {
         let me = self.log.server_id();
         for (_, stream) in self.hub.ranges.lock().table.streams() {
             activity.streams += 1;
+            activity.withheld_streams += u64::from(stream.withheld);
             let wanted = usize::try_from(stream.facts.replicas).unwrap_or(0);
             for range in stream.ranges.iter().filter(|range| range.phase == Phase::Open) {
                 activity.open_ranges += 1;

@@ -27,6 +27,8 @@ pub(crate) enum Command<'a> {
     Forget { stream: StreamId, writer: WriterId },
     /// The stream's settings have changed.
     Describe { stream: StreamId, facts: StreamFacts },
+    /// The placement driver knows nothing of the stream: it is not served until its settings are told again.
+    Withhold { stream: StreamId },
     /// An entry of an APPEND request.
     Append(&'a AppendEntry),
     /// The log refused to queue appends which had been promised the offsets from `base` on; none were promised since.

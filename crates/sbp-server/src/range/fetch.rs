@@ -239,7 +239,7 @@ pub(crate) fn judge_fetch(
 type Refused = (Refusal, Option<Positions>);
 
 fn hosted(table: &RangeTable, id: StreamId) -> Result<&HostedStream, Refused> {
-    table.stream(id).ok_or_else(|| (table.missing(id), None))
+    table.served(id).ok_or_else(|| (table.missing(id), None))
 }
 
 /// A stream and what this server knows about its bounds.

@@ -167,6 +167,21 @@ impl RangeServer {
         self.post(notifications, queued);
     }
 
+    /// The placement driver knows nothing of a stream: what is here of it is kept, and not served until it is told again.
+    /// Returns whether it was served.
+    pub(crate) fn withhold(&self, stream: StreamId) -> bool {
+        let mut notifications = Notifications::default();
+        let (queued, was_served) = {
+            let mut ranges = self.hub.ranges.lock();
+            let effect = ranges.table.apply(Command::Withhold { stream });
+            ranges.wake(stream, &mut notifications);
+            let queued = self.judge_parked(&mut ranges, stream, &mut notifications);
+            (queued, matches!(effect, Effect::Advanced(_)))
+        };
+        self.post(notifications, queued);
+        was_served
+    }
+
     /// Whether a deleted stream may be forgotten, because no restart on this directory could find anything of it. A
     /// caller that is told so must forget it; if not, it asks again later.
     pub(crate) fn may_forget(&self, stream: StreamId) -> bool {

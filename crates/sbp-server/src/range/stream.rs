@@ -126,6 +126,8 @@ pub(crate) struct HostedStream {
     /// The first range that is left of the whole stream, on whatever server, as the placement driver told it last; `None`: it
     /// did not. This one may have been trimmed since, but none before it is left.
     pub(crate) first_range: Option<RangeIndex>,
+    /// Whether the placement driver knows nothing of it: it is kept, and not served.
+    pub(crate) withheld: bool,
     /// By index, never empty.
     pub(crate) ranges: SmallVec<[RangeState; 1]>,
     // Clients choose the writer ids, so the map's hash is seeded against chosen collisions.

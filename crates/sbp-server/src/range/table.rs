@@ -46,9 +46,17 @@ impl RangeTable {
             Command::Describe { stream, facts } => {
                 if let Some(hosted) = self.streams.get_mut(&stream) {
                     hosted.facts = facts;
+                    hosted.withheld = false;
                 }
                 Effect::None
             }
+            Command::Withhold { stream } => match self.streams.get_mut(&stream).filter(|hosted| !hosted.withheld) {
+                Some(hosted) => {
+                    hosted.withheld = true;
+                    Effect::Advanced(stream)
+                }
+                None => Effect::None,
+            },
             Command::Recall { stream, writer, state } => {
                 if let Some(hosted) = self.streams.get_mut(&stream) {
                     hosted.recall(writer, state);
@@ -119,6 +127,11 @@ impl RangeTable {
     /// The stream, if this server holds any range of it.
     pub(crate) fn stream(&self, id: StreamId) -> Option<&HostedStream> {
         self.streams.get(&id)
+    }
+
+    /// The stream, if this server holds any range of it and serves it.
+    pub(crate) fn served(&self, id: StreamId) -> Option<&HostedStream> {
+        self.stream(id).filter(|stream| !stream.withheld)
     }
 
     /// All streams with a range here, in no particular order.
@@ -204,7 +217,7 @@ impl RangeTable {
     }
 
     fn append(&mut self, entry: &AppendEntry) -> AppendDecision {
-        let Some(stream) = self.streams.get_mut(&entry.stream) else {
+        let Some(stream) = self.streams.get_mut(&entry.stream).filter(|stream| !stream.withheld) else {
             return AppendDecision::Refuse(self.missing(entry.stream).into());
         };
         let claim = entry.head.as_ref().ok().and_then(|facts| facts.claim);

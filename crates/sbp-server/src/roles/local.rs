@@ -58,11 +58,12 @@ impl RangeServer for LocalRangeServer {
         done(Ok(()));
     }
 
-    fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
+    /// What it has is gone when the placement driver may forget the stream.
+    fn delete(&self, streams: Vec<StreamId>, done: Done<bool>) {
         for stream in streams {
             self.ranges.delete(stream);
         }
-        done(Ok(()));
+        done(Ok(false));
     }
 
     fn is_refused(&self, done: Done<bool>) {

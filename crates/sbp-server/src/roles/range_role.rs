@@ -172,6 +172,29 @@ impl RangeRole {
         self.keep_ordered(term, |done| Job::Delete { stream, done }).await
     }
 
+    /// The placement driver knows nothing of a stream that is held here, and has not said that it is deleted: that is said by an
+    /// order. What is here of it is kept, and not served. Where every record was trimmed nothing is lost, and it is deleted.
+    async fn keep_what_is_unknown(&self, stream: StreamId, term: Term) -> Result<(), Refusal> {
+        self.follow(term).await?;
+        let held = match self.held_of(stream) {
+            Ok(held) => held,
+            // It was deleted meanwhile.
+            Err(_) => return Ok(()),
+        };
+        if held.iter().all(|range| range.end == Some(range.start)) {
+            return self.delete(stream, term).await;
+        }
+        if self.ranges()?.withhold(stream) {
+            tracing::warn!(
+                %stream,
+                ranges = held.len(),
+                "the placement driver knows nothing of a stream that is held here, and has not ordered to delete it: it is kept, \
+                 and not served"
+            );
+        }
+        Ok(())
+    }
+
     /// Asks the placement driver about a stream; `None` if there is no such stream.
     async fn look_up(&self, stream: StreamId, timeout: Duration) -> Result<Option<Update>, PeerError> {
         let asked = [stream];
@@ -342,7 +365,7 @@ impl RangeRole {
         for (stream, update) in described {
             let ranges = listed.remove(&stream).unwrap_or_default();
             let result = match update {
-                None => self.delete(stream, term).await,
+                None => self.keep_what_is_unknown(stream, term).await,
                 Some(mut update) => {
                     if ranges.is_empty() {
                         tracing::warn!(%stream, "the placement driver does not list this server's ranges of the stream; they are kept");

@@ -295,9 +295,10 @@ impl RangeServer for RemoteServer {
         self.sync(stream, StreamFacts::default(), Vec::new(), done);
     }
 
-    fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
+    fn delete(&self, streams: Vec<StreamId>, done: Done<bool>) {
         let term = self.term();
         self.ask(done, move |channel| async move {
+            let mut gone = true;
             for chunk in streams.chunks(MAX_ENTRIES) {
                 let streams = chunk.iter().map(|stream_id| Stream {
                     stream_id: *stream_id,
@@ -315,9 +316,10 @@ impl RangeServer for RemoteServer {
                         ErrorCode::NOT_FOUND => {}
                         _ => check(&result.status)?,
                     }
+                    gone &= result.gone;
                 }
             }
-            Ok(())
+            Ok(gone)
         });
     }
 

@@ -322,6 +322,17 @@ fn a_deleted_stream_is_gone_and_deleting_it_again_is_not_found() {
     assert_eq!(code(effects(&state, Command::DeleteStream(S))), ErrorCode::NOT_FOUND);
     assert_eq!(state.open_ranges_on(SERVER), 0);
     assert!(state.has_tombstone(S));
+    assert_eq!(
+        state.buried_in_the_name_of(SERVER).collect::<Vec<_>>(),
+        [S],
+        "until it says that it has nothing of it"
+    );
+    let removed = |server| Command::RemovedFrom { stream: S, server };
+    run(&mut state, removed(ServerId(77))).unwrap();
+    assert_eq!(state.buried_on(S).count(), 1, "another one has said so");
+    run(&mut state, removed(SERVER)).unwrap();
+    assert_eq!(state.buried_on(S).count(), 0);
+    assert!(effects(&state, removed(SERVER)).unwrap().changes.is_empty(), "twice");
     run(&mut state, Command::DropTombstone(S)).unwrap();
     assert!(!state.has_tombstone(S));
     assert_eq!(

@@ -201,6 +201,21 @@ fn every_server_of_the_set_hears_of_changes_trims_ends_and_the_deletion() {
 }
 
 #[test]
+fn a_stream_is_buried_in_the_names_of_its_servers_and_of_those_that_may_have_an_old_copy() {
+    let mut state = PlacementState::default();
+    let (range, _) = open(&mut state, &candidates(&[1, 2, 3], &[]), wanted(3, 2));
+    let stream = range.key.stream;
+    let up = candidates(&[2, 9], &[]);
+    let deleted = apply(&state, &up, Command::DeleteStream(stream), NOW).unwrap();
+    let names = [1, 2, 3, 9].map(ServerId).into();
+    assert_eq!(
+        deleted.changes,
+        [Change::PutTombstone(stream), Change::BuriedOn(stream, names)]
+    );
+    assert_eq!(servers(&deleted.orders), [1, 2, 3], "nobody waits for the others");
+}
+
+#[test]
 fn the_next_primary_has_everything_and_knows_the_writers() {
     let mut state = PlacementState::default();
     let up = candidates(&[1, 2, 3], &[]);

@@ -84,6 +84,8 @@ pub(super) enum Event {
     End(OperationId, Result<Offset, Refusal>),
     /// A range server has carried out an order about a stream, or refused it.
     Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
+    /// A range server has deleted a stream, or refused to; whether it has nothing of it any more.
+    Deleted(Option<OperationId>, ServerId, StreamId, Result<bool, Refusal>),
     /// A range server has sent a HEARTBEAT: orders that did not reach it are sent again.
     Settle(ServerId),
     /// The last connection of a range server is gone.
@@ -173,8 +175,12 @@ pub(super) struct Worker {
     health: Arc<Health>,
     operations: Operations,
     waiting: HashMap<OperationId, AwaitedStep>,
+    /// The range server in the same process. Its deletions are in the transactions of the placement driver.
+    here: Option<ServerId>,
     /// Streams about which a range server could not be given an order, by server.
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
+    /// The orders to delete a stream that are under way.
+    deleting: BTreeSet<(ServerId, StreamId)>,
     last_sweep: Instant,
     /// What is due when.
     timers: Vec<(Instant, Timer)>,
@@ -209,7 +215,7 @@ impl Worker {
             clock,
             health,
             times,
-            always_up: _,
+            always_up,
         } = parts;
         let now = Instant::now();
         let reported_by = now + REPORTING;
@@ -229,7 +235,9 @@ impl Worker {
             health,
             operations: Operations::default(),
             waiting: HashMap::new(),
+            here: always_up,
             owed: BTreeMap::new(),
+            deleting: BTreeSet::new(),
             last_sweep: now,
             timers,
             next_look: Some(now),
@@ -324,6 +332,7 @@ impl Worker {
             Event::Timer(timer) => self.handle_timer(timer),
             Event::End(id, end) => self.handle_end(id, end),
             Event::Told(id, server, stream, result) => self.handle_told(id, server, stream, result),
+            Event::Deleted(id, server, stream, deleted) => self.handle_deleted(id, server, stream, deleted),
             Event::Settle(server) => {
                 self.settle(server);
                 self.look();
@@ -543,7 +552,7 @@ impl Worker {
                 }
                 self.candidates()
             }
-            Command::UpdateStream(_) | Command::CreateRange(_) => self.candidates(),
+            Command::UpdateStream(_) | Command::DeleteStream(_) | Command::CreateRange(_) => self.candidates(),
             Command::FinishSeal { key, .. } | Command::OpenNext(key) => self.candidates_for(key.stream),
             Command::FinishSharedSeal(end) => self.candidates_for(end.key.stream),
             _ => Vec::new(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sbp_types::{ServerId, StreamId};
 
 use super::{AwaitedStep, Event, StagedOperation, Worker};
+use crate::placement::apply::Command;
 use crate::placement::effects::{Action, Order, Outcome};
 use crate::placement::operations::OperationId;
 use crate::placement::records::RangeRecord;
@@ -67,13 +68,32 @@ impl Worker {
         match action {
             Action::Install(facts, ranges) => range_server.sync(stream, facts, ranges, self.promise(told)),
             Action::Trim(start) => range_server.trim(stream, start, self.promise(told)),
-            Action::Delete => range_server.delete(vec![stream], self.promise(told)),
+            Action::Delete => {
+                let deleted = self.promise(move |deleted| Event::Deleted(id, server, stream, deleted));
+                self.deleting.insert((server, stream));
+                range_server.delete(vec![stream], deleted);
+            }
             Action::Publish(key, end) => {
                 range_server.publish_end(key, end);
                 return false;
             }
         }
         true
+    }
+
+    /// A server has deleted a stream. When it has nothing of it any more, the stream is not buried in its name any longer.
+    pub(super) fn handle_deleted(
+        &mut self,
+        id: Option<OperationId>,
+        server: ServerId,
+        stream: StreamId,
+        deleted: Result<bool, Refusal>,
+    ) {
+        self.deleting.remove(&(server, stream));
+        if matches!(deleted, Ok(true)) {
+            self.stage(None, Command::RemovedFrom { stream, server }, None);
+        }
+        self.handle_told(id, server, stream, deleted.map(drop));
     }
 
     pub(super) fn handle_told(
@@ -128,9 +148,15 @@ impl Worker {
         }
     }
 
-    /// Gives a server the orders about the streams that it missed, according to the present state.
+    /// Gives a server the orders about the streams that it missed, according to the present state: also of those that are
+    /// buried in its name, whoever led when they were deleted.
     pub(super) fn settle(&mut self, server: ServerId) {
-        for stream in self.owed.remove(&server).unwrap_or_default() {
+        let mut streams = self.owed.remove(&server).unwrap_or_default();
+        if self.here != Some(server) {
+            streams.extend(self.state.buried_in_the_name_of(server));
+        }
+        streams.retain(|stream| !self.deleting.contains(&(server, *stream)));
+        for stream in streams {
             let mut orders = Vec::new();
             let mut order = |action| orders.push(Order { server, stream, action });
             match self.state.stream(stream) {

@@ -18,7 +18,7 @@ enum Asked {
     Seal(RangeKey, Option<Offset>, Done<Offset>),
     Sync(StreamId, Vec<HeldRange>, Done<()>),
     Trim(StreamId, Offset, Done<()>),
-    Delete(Vec<StreamId>, Done<()>),
+    Delete(Vec<StreamId>, Done<bool>),
     Ends(Vec<RangeKey>, Done<Vec<Option<Offset>>>),
     Vote(ServerId, Done<FencedEnd>),
     /// The first server is to send the second one what that lacks.
@@ -72,7 +72,7 @@ impl RangeServer for ScriptedServer {
         self.ask(Asked::Trim(stream, start, done));
     }
 
-    fn delete(&self, streams: Vec<StreamId>, done: Done<()>) {
+    fn delete(&self, streams: Vec<StreamId>, done: Done<bool>) {
         self.ask(Asked::Delete(streams, done));
     }
 
@@ -301,7 +301,7 @@ fn a_seal_elsewhere_waits_for_its_server_and_only_its_stream_waits_with_it() {
         panic!()
     };
     assert_eq!(deleted, [other]);
-    told(Ok(()));
+    told(Ok(true));
     assert!(end(&beside).is_ok());
     bench.assert_nothing_asked();
     done(Ok(Offset(9)));
@@ -323,7 +323,7 @@ fn a_seal_elsewhere_waits_for_its_server_and_only_its_stream_waits_with_it() {
         panic!()
     };
     assert_eq!(deleted, [stream]);
-    told(Ok(()));
+    told(Ok(true));
     assert!(end(&behind).is_ok());
 }
 
@@ -412,7 +412,16 @@ fn a_server_that_was_not_told_is_told_when_it_is_heard_of() {
         panic!()
     };
     assert_eq!(deleted, [gone]);
-    done(Ok(()));
+    // It is asked again until it says that it has nothing of it any more, and once at a time.
+    bench.driver.heard(A, connection(A) + 1, false);
+    bench.assert_nothing_asked();
+    done(Ok(false));
+    bench.driver.heard(A, connection(A) + 1, false);
+    let Asked::Delete(deleted, done) = bench.asked() else {
+        panic!()
+    };
+    assert_eq!(deleted, [gone]);
+    done(Ok(true));
     bench.driver.heard(A, connection(A) + 1, false);
     bench.assert_nothing_asked();
 }
@@ -500,4 +509,66 @@ fn a_deposed_placement_driver_says_what_is_in_doubt_and_begins_nothing_more() {
         0,
         "what it knew is forgotten"
     );
+}
+
+/// A stream that was deleted while another placement driver led, when this server was away.
+fn buried() -> (PlacementState, StreamId) {
+    let mut state = PlacementState::default();
+    let stream = StreamId(3);
+    state.install(Change::PutTombstone(stream));
+    state.install(Change::BuriedOn(stream, [A].into()));
+    (state, stream)
+}
+
+#[test]
+fn who_leads_next_has_a_stream_deleted_by_the_servers_in_whose_names_it_is_buried() {
+    let (state, stream) = buried();
+    let bench = Bench::of(state);
+    bench.driver.heard(ServerId(6), connection(ServerId(6)), false);
+    bench.assert_nothing_asked();
+    bench.driver.heard(A, connection(A), false);
+    let Asked::Delete(deleted, done) = bench.asked() else {
+        panic!()
+    };
+    assert_eq!(deleted, [stream]);
+    done(Err(down()));
+    // Behind the refusal.
+    bench.assert_nothing_asked();
+    bench.driver.heard(A, connection(A) + 1, false);
+    let Asked::Delete(_, done) = bench.asked() else {
+        panic!()
+    };
+    done(Ok(true));
+    bench.assert_nothing_asked();
+    let left = |state: &PlacementState| state.buried_on(stream).count();
+    assert_eq!(bench.driver.read(left), 0);
+}
+
+#[test]
+fn a_deletion_is_remembered_until_every_server_of_the_stream_has_carried_it_out() {
+    let (state, stream) = buried();
+    let (events, _inbox) = mpsc::channel();
+    let (asked, _asked) = mpsc::channel();
+    let parts = DriverParts {
+        term: Term(1),
+        state: state.clone(),
+        store: Box::new(Store),
+        range_servers: Arc::new(Scripted { asked, servers: &[A] }),
+        always_up: Some(ServerId(1)),
+        clock: Arc::new(ManualClock::default()),
+        health: Arc::default(),
+        times: ClusterTimes::default(),
+    };
+    let registry = Registry::new(None, Duration::from_secs(3_600), Instant::now());
+    let published = Arc::new(RwLock::new(state));
+    let mut worker = Worker::new(parts, published, Arc::new(Mutex::new(registry)), Arc::default(), events);
+    let mut sweep = |servers: &[ServerId]| {
+        let servers = servers.iter().copied().collect();
+        worker.state.install(Change::BuriedOn(stream, servers));
+        worker.sweep();
+        worker.state.has_tombstone(stream)
+    };
+    assert!(sweep(&[A, ServerId(1)]));
+    // What the one in this process has is gone when nothing of it is in its log.
+    assert!(!sweep(&[ServerId(1)]));
 }

@@ -12,13 +12,14 @@ impl Worker {
         self.last_sweep.elapsed() >= SWEEP
     }
 
-    /// Forgets the deleted streams of which every range server was told and of which no records are left.
+    /// Forgets the deleted streams of which no range server has anything any more. The one in this process says so only now.
     pub(super) fn sweep(&mut self) {
         self.last_sweep = Instant::now();
         let tombstones: Vec<_> = self.state.tombstones().collect();
         for stream in tombstones {
             let is_owed = self.owed.values().any(|streams| streams.contains(&stream));
-            if !is_owed && self.range_servers.may_forget(stream) {
+            let is_elsewhere = self.state.buried_on(stream).any(|server| self.here != Some(server));
+            if !is_owed && !is_elsewhere && self.range_servers.may_forget(stream) {
                 self.stage(None, Command::DropTombstone(stream), None);
             }
         }

@@ -63,7 +63,7 @@ impl RangeServer {
         let has_failed = log_failure.is_some();
         let me = self.log.server_id().filter(|_| has_failed);
         let mut wanted: BTreeMap<Vec<ServerId>, Vec<WantedSeal>> = BTreeMap::new();
-        for (stream, hosted) in table.streams() {
+        for (stream, hosted) in table.streams().filter(|(_, hosted)| !hosted.withheld) {
             for range in &hosted.ranges {
                 let Some(replica) = range.replica.as_deref().filter(|replica| replica.end().is_none()) else {
                     continue;
