@@ -270,6 +270,8 @@ impl SealJob {
         match source.or(damaged) {
             None => SealStep::Again,
             Some(_) if complete.is_empty() && to.is_empty() => SealStep::Again,
+            // Who can be reached lacks something that only those have who cannot.
+            Some(_) if source.is_none() && to.is_empty() && !is_enough => SealStep::Again,
             Some(source) if complete.is_empty() || (!is_enough && !to.is_empty()) => SealStep::WriteBack {
                 source: *source,
                 to,

@@ -154,3 +154,20 @@ fn by_force_the_best_copy_that_is_left_decides_but_only_where_the_votes_are_too_
         "what nobody can read is lost too"
     );
 }
+
+#[test]
+fn no_end_is_stored_while_who_has_everything_is_away_and_who_is_there_lacks_some_of_it() {
+    let damaged = Vote {
+        whole_to: at(3),
+        ..vote(at(9))
+    };
+    let mut job = job(range(0), &[(1, damaged), (2, vote(at(5)))]);
+    job.written_back(ServerId(3));
+    job.away(ServerId(2));
+    let SealStep::WriteBack { source, to, .. } = job.step() else {
+        panic!("{:?}", job.step())
+    };
+    assert_eq!((source, to), (ServerId(3), servers(&[1])));
+    job.away(ServerId(3));
+    assert_eq!(job.step(), SealStep::Again, "server 1 alone can get it from nobody");
+}
