@@ -8,6 +8,8 @@ use smallvec::SmallVec;
 pub(crate) struct Damage {
     /// From and to, in order; none touches the next.
     spans: SmallVec<[(Position, Position); 1]>,
+    /// Before this place everything that is damaged was received again, and is not synced yet.
+    received: Position,
     /// Whether it is unknown where the copy ends.
     pub(crate) is_at_end: bool,
 }
@@ -18,12 +20,19 @@ impl Damage {
         self.spans.first().map(|(from, _)| *from)
     }
 
+    /// Where the first damage begins for which nothing was received.
+    pub(crate) fn first_lacking(&self) -> Option<Position> {
+        let mut lacking = self.spans.iter().filter(|(_, to)| *to > self.received);
+        lacking.next().map(|(from, _)| self.received.max(*from))
+    }
+
     /// Whether anything between the two places is damaged.
     pub(crate) fn touches(&self, from: Position, to: Position) -> bool {
         self.spans.iter().any(|span| span.0 < to && from < span.1)
     }
 
     pub(crate) fn add(&mut self, from: Position, to: Position) {
+        self.received = self.received.min(from);
         self.spans.push((from, to));
         self.spans.sort_unstable();
         self.spans.dedup_by(|later, earlier| {
@@ -33,6 +42,21 @@ impl Damage {
             }
             meets
         });
+    }
+
+    /// What is damaged between the two places was received again. What comes before it is received first.
+    pub(crate) fn receive(&mut self, from: Position, to: Position) {
+        let is_first = self
+            .first_lacking()
+            .is_some_and(|lacking| from <= lacking && lacking < to);
+        if is_first {
+            self.received = to;
+        }
+    }
+
+    /// What was received is lost, unless it is synced.
+    pub(crate) fn forget_received(&mut self) {
+        self.received = Position::default();
     }
 
     pub(crate) fn remove(&mut self, from: Position, to: Position) {
@@ -59,6 +83,29 @@ mod tests {
     use sbp_types::Offset;
 
     use super::*;
+
+    #[test]
+    fn what_was_received_for_damage_is_not_asked_for_again_unless_it_was_lost() {
+        let at = |offset| Position::start(Offset(offset));
+        let mut damage = Damage::default();
+        assert_eq!(damage.first_lacking(), None);
+        damage.add(at(2), at(4));
+        damage.add(at(7), at(9));
+        assert_eq!(damage.first_lacking(), Some(at(2)));
+        damage.receive(at(7), at(8));
+        assert_eq!(damage.first_lacking(), Some(at(2)), "what is before is still lacking");
+        damage.receive(at(2), at(3));
+        assert_eq!(damage.first_lacking(), Some(at(3)));
+        damage.remove(at(2), at(3));
+        damage.receive(at(3), at(5));
+        assert_eq!(damage.first_lacking(), Some(at(7)));
+        assert_eq!(damage.first(), Some(at(3)), "it is not synced");
+        damage.forget_received();
+        assert_eq!(damage.first_lacking(), Some(at(3)));
+        damage.receive(at(3), at(8));
+        damage.add(at(5), at(6));
+        assert_eq!(damage.first_lacking(), Some(at(5)), "it was damaged later");
+    }
 
     #[test]
     fn damage_is_noted_mended_and_cut() {

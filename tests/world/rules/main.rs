@@ -232,6 +232,7 @@ fn all() -> Vec<Scenario> {
         all_acknowledge,
         parts(),
         damage(),
+        lost_ends(),
         trims(),
         cuts(),
     ]

@@ -37,6 +37,9 @@ impl Replica {
         if let Some(why) = self.misplaced(offered) {
             return Verdict::Refused(why);
         }
+        if let Some(at) = self.lacks_before(offered) {
+            return Verdict::GoOn(at);
+        }
         self.learn(offered.confirmed);
         if offered.at >= self.queued {
             if let Entry::Writers { parts, .. } = offered.entry {
@@ -47,6 +50,7 @@ impl Replica {
             }
             Verdict::Take
         } else if self.damage.touches(offered.at, to) {
+            self.damage.receive(offered.at, to);
             Verdict::Mend
         } else {
             Verdict::Held
@@ -85,6 +89,14 @@ impl Replica {
         }
         let is_first = self.begins_at == self.range.beginning() && self.lacks_writers();
         is_first.then_some(NotTaken::WritersMissing)
+    }
+
+    /// Where a damaged entry stands that comes before what is written back or copied, and for which nothing was received: it was
+    /// damaged after this server had said that it has it, and who sends does not send it by itself.
+    fn lacks_before(&self, offered: &Offered) -> Option<Position> {
+        let is_wanted = offered.sealed_end.is_some() && self.rules.hold(Rule::DamagedIsIncomplete);
+        let lacking = self.damage.first_lacking().filter(|_| is_wanted);
+        lacking.filter(|lacking| *lacking < offered.at)
     }
 
     /// Whether a copy that is written back or made begins with this entry, because what stands before it is trimmed.

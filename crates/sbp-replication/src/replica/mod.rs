@@ -301,6 +301,7 @@ impl Replica {
         if let Closing::Partly { taken, synced, .. } = &mut self.closing {
             *taken = *synced;
         }
+        self.damage.forget_received();
         if self.queued == self.synced {
             return;
         }

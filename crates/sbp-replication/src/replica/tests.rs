@@ -327,7 +327,12 @@ fn a_damaged_copy_is_incomplete_until_it_is_mended() {
     assert!(!copy.is_complete());
     assert_eq!(copy.answer_written_back(), Answer::Synced(at(2)));
     assert_eq!(copy.offered(&records(1, at(1), 1, Some(at(6)))), Verdict::Held);
+    // It has said that it has this.
+    assert_eq!(copy.offered(&records(1, at(3), 1, Some(at(6)))), Verdict::GoOn(at(2)));
     assert_eq!(copy.offered(&records(1, at(2), 1, Some(at(6)))), Verdict::Mend);
+    assert_eq!(copy.offered(&records(1, at(3), 1, Some(at(6)))), Verdict::Held);
+    copy.dropped();
+    assert_eq!(copy.offered(&records(1, at(3), 1, Some(at(6)))), Verdict::GoOn(at(2)));
     copy.mended(at(2), at(3));
     assert!(copy.is_complete());
     assert_eq!(copy.answer_written_back(), Answer::Synced(at(6)));
