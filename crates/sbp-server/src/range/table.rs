@@ -50,13 +50,7 @@ impl RangeTable {
                 }
                 Effect::None
             }
-            Command::Withhold { stream } => match self.streams.get_mut(&stream).filter(|hosted| !hosted.withheld) {
-                Some(hosted) => {
-                    hosted.withheld = true;
-                    Effect::Advanced(stream)
-                }
-                None => Effect::None,
-            },
+            Command::Withhold { stream } => self.withhold(stream),
             Command::Recall { stream, writer, state } => {
                 if let Some(hosted) = self.streams.get_mut(&stream) {
                     hosted.recall(writer, state);
@@ -114,13 +108,25 @@ impl RangeTable {
                 Effect::None
             }
             Command::Trim { stream, start } => self.trim(stream, start),
-            Command::Delete { stream } => {
-                self.deleted.insert(stream);
-                match self.streams.remove(&stream) {
-                    Some(hosted) => Effect::Deleted(hosted.keys(stream).collect()),
-                    None => Effect::None,
-                }
+            Command::Delete { stream } => self.delete(stream),
+        }
+    }
+
+    fn withhold(&mut self, stream: StreamId) -> Effect {
+        match self.streams.get_mut(&stream).filter(|hosted| !hosted.withheld) {
+            Some(hosted) => {
+                hosted.withheld = true;
+                Effect::Advanced(stream)
             }
+            None => Effect::None,
+        }
+    }
+
+    fn delete(&mut self, stream: StreamId) -> Effect {
+        self.deleted.insert(stream);
+        match self.streams.remove(&stream) {
+            Some(hosted) => Effect::Deleted(hosted.keys(stream).collect()),
+            None => Effect::None,
         }
     }
 
