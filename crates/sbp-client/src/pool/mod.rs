@@ -84,15 +84,9 @@ impl ConnectionPool {
             return Arc::clone(&self.home);
         }
         let mut routes = self.routes.lock();
-        loop {
-            let channel = match routes.location(stream, offset) {
-                Some(location) => self.to(location),
-                None => Arc::clone(&self.home),
-            };
-            // One that was silent is asked when the others were.
-            if !channel.is_silent() || !routes.read_elsewhere(stream, offset) {
-                return channel;
-            }
+        match routes.location_heard(stream, offset, |location| self.to(location).is_silent()) {
+            Some(location) => self.to(location),
+            None => Arc::clone(&self.home),
         }
     }
 

@@ -124,6 +124,23 @@ impl Routes {
         }
     }
 
+    /// As [`location`](Self::location), of the servers that are not silent, if there is one: it is asked from now on. Where all
+    /// are silent it is the one whose turn it is.
+    pub(crate) fn location_heard(
+        &mut self,
+        stream: StreamId,
+        offset: Offset,
+        is_silent: impl Fn(&ServerLocation) -> bool,
+    ) -> Option<&ServerLocation> {
+        for _ in 0..self.copies(stream, offset).unwrap_or(0) {
+            if !self.location(stream, offset).is_some_and(&is_silent) {
+                break;
+            }
+            self.read_elsewhere(stream, offset);
+        }
+        self.location(stream, offset)
+    }
+
     /// The server that was asked for a stream at an offset did not answer: the next one that holds it is asked. `false` when
     /// each was: then the first one's turn has come again, and it is worth asking where the stream is now.
     pub(crate) fn read_elsewhere(&mut self, stream: StreamId, offset: Offset) -> bool {
@@ -256,6 +273,38 @@ mod tests {
         );
         routes.learn(stream, Route::new(&[range(1, 10, -1, &[(2, true), (3, false)])]));
         assert_eq!(at(&routes, Offset(10)), 2, "other servers: the primary");
+    }
+
+    #[test]
+    fn a_server_that_is_not_silent_is_asked_whichever_was_asked_last_and_where_all_are_each_in_its_turn() {
+        let stream = StreamId(1);
+        let copies = range(0, 0, 10, &[(1, true), (2, false), (3, false)]);
+        let mut routes = Routes::default();
+        routes.learn(
+            stream,
+            Route::new(&[copies, range(1, 10, -1, &[(2, true), (1, false)])]),
+        );
+        let asked = |routes: &mut Routes, offset, silent: &[i32]| {
+            let is_silent = |location: &ServerLocation| silent.contains(&location.server.0);
+            routes.location_heard(stream, offset, is_silent).unwrap().server.0
+        };
+        let table: [(&[i32], i32); 6] = [(&[], 1), (&[2], 1), (&[1], 2), (&[2], 3), (&[3], 1), (&[1, 2], 3)];
+        for (silent, expected) in table {
+            assert_eq!(asked(&mut routes, Offset(3), silent), expected, "{silent:?} are silent");
+        }
+        let mut in_turn = Vec::new();
+        for _ in 0..4 {
+            in_turn.push(asked(&mut routes, Offset(3), &[1, 2, 3]));
+            // It did not answer.
+            routes.read_elsewhere(stream, Offset(3));
+        }
+        assert_eq!(in_turn, [3, 1, 2, 3]);
+        assert_eq!(
+            asked(&mut routes, Offset::LATEST, &[2]),
+            2,
+            "where the stream ends it alone knows"
+        );
+        assert_eq!(routes.location_heard(StreamId(9), Offset(0), |_| true), None);
     }
 
     fn primary(route: &Route, offset: Offset) -> &ServerLocation {

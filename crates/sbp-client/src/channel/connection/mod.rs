@@ -404,6 +404,10 @@ impl Connection {
         let features = Arc::new(features);
         let Context { channel, endpoint, .. } = &self.context;
         channel.peer_known(self.generation, endpoint, &features, greeted);
+        if greeted {
+            // The connection of before was replaced when the server was silent.
+            channel.note_heard();
+        }
         self.context.features = Some(features);
         for command in std::mem::take(&mut self.held) {
             self.handle_command(session, now, command);
