@@ -36,7 +36,7 @@ fn servers(range: &Range) -> Vec<(i32, String, bool)> {
     range.servers.iter().map(told).collect()
 }
 
-fn range_servers(peer: &mut Peer) -> Vec<RangeServerStatus> {
+pub(crate) fn range_servers(peer: &mut Peer) -> Vec<RangeServerStatus> {
     let request = DescribePlacementDriverClusterRequest::default();
     let (answer, _): (DescribePlacementDriverClusterResponse, _) = peer.call(&request, b"");
     answer.cluster.unwrap().range_servers.unwrap()

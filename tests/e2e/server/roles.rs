@@ -19,6 +19,8 @@ use sbp_messages::{
 use sbp_server::{Roles, Server, ServerConfig, StartError};
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
 
+use super::replicas::range_servers;
+
 fn placement_driver(directory: &Path, listen: &str) -> Server {
     Server::start(ServerConfig {
         roles: Roles::PlacementDriver,
@@ -412,6 +414,11 @@ fn what_a_range_server_missed_while_it_was_down_it_learns_when_it_is_back() {
     let down = three.ranges.remove(&id).unwrap();
     let address = down.address().to_owned();
     drop(down);
+    // Before, a seal would be on its way to the server, and could be carried out when that is back.
+    until("the end of the server is known", || {
+        let servers = range_servers(&mut driver);
+        servers.iter().any(|server| !server.is_up).then_some(())
+    });
     assert_eq!(
         try_seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER),
         Err(ErrorCode::PD_NO_AVAILABLE_RS)
