@@ -1,7 +1,6 @@
 //! A placement driver whose metadata were put back from an older copy.
 
 use std::fs;
-use std::path::Path;
 
 use sbp_e2e::admin::{Admin, created, range_id, stream_named};
 use sbp_e2e::peer::Peer;
@@ -11,14 +10,7 @@ use sbp_messages::{ErrorCode, SealKind, Stream};
 use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::StreamId;
 
-fn placement_driver(directory: &Path, listen: &str) -> Server {
-    Server::start(ServerConfig {
-        roles: Roles::PlacementDriver,
-        listen: listen.to_owned(),
-        ..config(Some(directory))
-    })
-    .unwrap()
-}
+use super::roles::placement_driver;
 
 /// Makes a stream, once a range server is there for it.
 fn create(placement: &Server, stream: &Stream) -> StreamId {

@@ -21,7 +21,7 @@ use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
 
 use super::replicas::range_servers;
 
-fn placement_driver(directory: &Path, listen: &str) -> Server {
+pub(crate) fn placement_driver(directory: &Path, listen: &str) -> Server {
     Server::start(ServerConfig {
         roles: Roles::PlacementDriver,
         listen: listen.to_owned(),

@@ -84,10 +84,15 @@ impl ConnectionPool {
             return Arc::clone(&self.home);
         }
         let mut routes = self.routes.lock();
-        match routes.location_heard(stream, offset, |location| self.to(location).is_silent()) {
-            Some(location) => self.to(location),
-            None => Arc::clone(&self.home),
+        let Some(location) = routes.location(stream, offset) else {
+            return Arc::clone(&self.home);
+        };
+        let channel = self.to(location);
+        if !channel.is_silent() {
+            return channel;
         }
+        let heard = routes.location_heard(stream, offset, |location| self.to(location).is_silent());
+        heard.map_or(channel, |location| self.to(location))
     }
 
     /// Whether another placement driver may answer than the one that is asked.
