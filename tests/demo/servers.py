@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 import urllib.request
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import sbp_native as sbp
 
@@ -23,12 +23,14 @@ _READY_WITHIN = 30.0
 class Etcd:
     """An etcd of one member or of several on loopback, each a process with a directory of its own."""
 
-    def __init__(self, place: Path, members: int = 1) -> None:
+    def __init__(self, place: Path, members: int = 1, certificates: Path | None = None) -> None:
         """Starts it and waits until all listen; directories and logs go below `place`.
 
+        With `certificates`, a directory as ``sbp tls dev`` makes it, its clients have to show one, over TLS.
         Raises `RuntimeError` if there is no etcd, or if it does not listen in time.
         """
         self._place = place
+        self._certificates = certificates
         self._clients = [f"127.0.0.1:{free_port()}" for _ in range(members)]
         self._peers = [f"http://127.0.0.1:{free_port()}" for _ in range(members)]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -48,8 +50,13 @@ class Etcd:
 
     def start_member(self, member: int) -> None:
         """Starts a member in its directory."""
-        client, peer = f"http://{self._clients[member]}", self._peers[member]
+        scheme = "https" if self._certificates else "http"
+        client, peer = f"{scheme}://{self._clients[member]}", self._peers[member]
         command = ["etcd", "--name", f"etcd-{member}", "--data-dir", str(self._place / f"etcd-{member}")]
+        if self._certificates:
+            made = self._certificates
+            command += ["--cert-file", str(made / "server.crt"), "--key-file", str(made / "server.key")]
+            command += ["--client-cert-auth", "--trusted-ca-file", str(made / "ca.crt")]
         command += ["--log-level", "warn", "--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster"]
         command.append(",".join(f"etcd-{number}={url}" for number, url in enumerate(self._peers)))
@@ -102,14 +109,25 @@ class Servers:
     """Three servers, each with both roles, that have their metadata in one etcd. They are called s1, s2 and s3."""
 
     def __init__(
-        self, place: Path, options: Sequence[str] = (), etcd_members: int = 1, durability: str = "fsync"
+        self,
+        place: Path,
+        options: Sequence[str] = (),
+        etcd_members: int = 1,
+        durability: str = "fsync",
+        etcd_certificates: Path | None = None,
+        connecting: dict[str, Any] | None = None,
     ) -> None:
-        """With further `options` of ``sbp serve`` for each; directories and logs go below `place`. None is started."""
-        self.etcd = Etcd(place, etcd_members)
+        """With further `options` of ``sbp serve`` for each; directories and logs go below `place`. None is started.
+
+        `connecting` is what clients are given beside the addresses; `etcd_certificates` as for `Etcd`.
+        """
+        self.etcd = Etcd(place, etcd_members, etcd_certificates)
+        self._connecting = connecting or {}
         self.processes: dict[str, ServerProcess] = {}
         for name in ("s1", "s2", "s3"):
             process = ServerProcess(place / name, place / f"{name}.log")
             process.durability = durability
+            process.connecting = self._connecting
             metadata = f"etcd://{self.etcd.addresses}/flights"
             process.options = ("--advertise", process.address, "--metadata", metadata, *options)
             self.processes[name] = process
@@ -119,13 +137,17 @@ class Servers:
         """The addresses of all."""
         return ",".join(process.address for process in self.processes.values())
 
+    def connect(self) -> sbp.Client:
+        """A client of all three."""
+        return sbp.connect(self.address, **self._connecting)
+
     def name(self, address: str) -> str:
         """Which of them is dialled there."""
         return next(name for name, process in self.processes.items() if process.address == address)
 
     def leader(self) -> str:
         """Which of them leads the placement drivers, or nothing while none does."""
-        with sbp.connect(self.address) as client:
+        with self.connect() as client:
             leader = client.cluster().leader
         return "" if leader is None else self.name(leader.address)
 
@@ -135,7 +157,7 @@ class Servers:
         Raises `TimeoutError` with what is missing.
         """
         deadline = time.monotonic() + within
-        with sbp.connect(self.address) as client:
+        with self.connect() as client:
             while lacks := missing(client, len(self.processes)):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"after {within:.0f} s the cluster is not whole: {lacks}")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import sbp_native as sbp
 
@@ -31,6 +31,8 @@ class ServerProcess:
         self.durability = "fsync"
         #: Further options of the command.
         self.options: Sequence[str] = ()
+        #: What clients are given beside its address: a token, certificates.
+        self.connecting: dict[str, Any] = {}
         self.address = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -46,7 +48,7 @@ class ServerProcess:
             if self._process.poll() is not None:
                 raise RuntimeError(f"sbp serve ended with code {self._process.returncode}:\n{self._end_of_log()}")
             try:
-                with sbp.connect(self.address, timeout=2) as client:
+                with sbp.connect(self.address, timeout=2, **self.connecting) as client:
                     client.list_streams()
                 return time.monotonic() - started
             except (sbp.SbpError, OSError):
