@@ -135,10 +135,7 @@ impl RangeServer {
         }
         notifications.send();
         if let Some(queued) = queued {
-            let hub = &self.hub;
-            self.log.write_here(queued, &mut |contexts, outcome| {
-                hub.group_ended_here(requester, contexts, outcome, done);
-            });
+            self.write_here(requester, queued, done);
         }
         for stream in asks {
             self.ask(stream);
@@ -207,6 +204,14 @@ impl RangeServer {
             notifications.push(requester, done);
         }
         None
+    }
+
+    /// Has the log write what a requester's task has queued. `done` gets the outcomes of what it wrote on this thread.
+    pub(super) fn write_here(&self, requester: &Arc<dyn Requester>, queued: Queued, done: &mut Vec<AppendDone>) {
+        let hub = &self.hub;
+        self.log.write_here(queued, &mut |contexts, outcome| {
+            hub.group_ended_here(requester, contexts, outcome, done);
+        });
     }
 
     /// Sends the notifications, then has the log write what was queued.

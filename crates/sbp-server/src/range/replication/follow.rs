@@ -129,7 +129,7 @@ impl FollowJob {
 
 impl RangeServer {
     /// Judges entries that another server has sent, in order, and hands those that are taken to the log. `done` gets the
-    /// outcomes that are known on return.
+    /// outcomes that are known on return, as of [`append`](Self::append).
     pub(crate) fn follow(&self, requester: &Arc<dyn Requester>, jobs: &mut Vec<FollowJob>, done: &mut Vec<AppendDone>) {
         let mut entries = Vec::with_capacity(jobs.len());
         let mut notifications = Notifications::default();
@@ -148,7 +148,11 @@ impl RangeServer {
         };
         self.log.confirm_all(confirmed);
         done.append(&mut notifications.take_appended(requester));
-        self.post(notifications, queued);
+        notifications.send();
+        if let Some(queued) = queued {
+            self.write_here(requester, queued, done);
+        }
+        self.hub.finish_later();
     }
 
     fn queue_taken(
