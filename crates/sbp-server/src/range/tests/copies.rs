@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_frame::CallId;
+use sbp_log::{Durability, Helpers, LogConfig};
 use sbp_messages::ErrorCode;
 use sbp_record::inspect;
 use sbp_replication::{Answer, Entry, Offered, Quorum, Replica, ReplicatedRange, Rules};
 use sbp_types::{Epoch, Offset, Position, ServerId, TimestampMs};
 
-use super::rig::{FIRST, Rig, STREAM, held, job, of_writer, short};
+use super::rig::{FIRST, PATIENCE, Rig, STREAM, held, job, of_writer, short};
 use crate::range::{
     AppendDone, CopyRecord, FeedEntry, FeedKind, FetchEntry, FollowJob, HeadFacts, Heard, HeldRange, Limits, Readiness,
     Start, StreamFacts, WriterSequence, judge_fetch, resolve_start,
@@ -28,6 +29,11 @@ pub(super) struct Copies {
 
 impl Copies {
     pub(super) fn new(servers: i32, acks: usize) -> Self {
+        Self::with(servers, acks, |config| config)
+    }
+
+    /// With other settings of the servers' logs.
+    fn with(servers: i32, acks: usize, change: impl Fn(LogConfig) -> LogConfig) -> Self {
         let ids: Vec<_> = (1..=servers).map(ServerId).collect();
         let range = Arc::new(ReplicatedRange {
             key: FIRST,
@@ -36,7 +42,7 @@ impl Copies {
             servers: ids.iter().copied().collect(),
             quorum: Quorum::new(ids.len(), acks).unwrap(),
         });
-        let rig = |id: &ServerId| Rig::of_several(Replica::open(*id, Arc::clone(&range), Rules::default()));
+        let rig = |id: &ServerId| Rig::of_several(Replica::open(*id, Arc::clone(&range), Rules::default()), &change);
         Self {
             rigs: ids.iter().map(rig).collect(),
             sent: ids.iter().map(|_| VecDeque::new()).collect(),
@@ -242,6 +248,29 @@ fn a_follower_answers_what_it_has_synced_and_nothing_before() {
 }
 
 #[test]
+fn a_follower_that_syncs_nothing_writes_a_few_entries_before_it_returns() {
+    let mut copies = Copies::with(2, 2, |config| LogConfig {
+        durability: Durability::None,
+        helpers: Helpers::Threads,
+        ..config
+    });
+    let until = Instant::now() + PATIENCE;
+    // Not the first, for which there is no segment yet, and none while the writer's thread is at work.
+    for sequence in 0.. {
+        copies.append(job(sequence, 100));
+        copies.send(1);
+        let answers = copies.deliver(1);
+        if !answers.is_empty() {
+            copies.answer(1, &answers);
+            break;
+        }
+        assert!(Instant::now() < until, "the writer's thread never slept");
+        let answers = copies.rigs[1].wait(1);
+        copies.answer(1, &answers);
+    }
+}
+
+#[test]
 fn what_was_on_its_way_when_a_connection_was_lost_is_sent_again_and_stored_once() {
     let mut copies = Copies::new(2, 2);
     copies.append(job(0, 100));
@@ -437,7 +466,7 @@ impl Copies {
     pub(super) fn vote(&self, member: usize) -> Position {
         let server = &self.rigs[member].server;
         let places = asked(|done| server.fence(FIRST, Some(Epoch(0)), done));
-        let taken = places.recv_timeout(super::rig::PATIENCE).unwrap().unwrap();
+        let taken = places.recv_timeout(PATIENCE).unwrap().unwrap();
         server.fence_is_durable(FIRST, taken).unwrap().vote.end
     }
 }
@@ -453,7 +482,7 @@ fn a_fence_waits_for_the_log_and_then_holds_against_clients_and_the_primary() {
     let places = asked(|done| follower.fence(FIRST, Some(Epoch(0)), done));
     assert!(places.try_recv().is_err(), "the log has not ended what was queued");
     copies.rigs[1].resume();
-    let taken = places.recv_timeout(super::rig::PATIENCE).unwrap().unwrap();
+    let taken = places.recv_timeout(PATIENCE).unwrap().unwrap();
     assert_eq!(taken, Position::start(Offset(1)));
     let fenced = copies.rigs[1].server.fence_is_durable(FIRST, taken).unwrap();
     assert_eq!(fenced.vote.end, taken);
@@ -503,7 +532,7 @@ fn what_a_server_lacks_is_written_back_to_it_up_to_the_end() {
         assert!(copies.sent[1].iter().all(|entry| entry.sealed_end == Some(end)));
         copies.deliver_copied(1, end);
     }
-    assert_eq!(done.recv_timeout(super::rig::PATIENCE).unwrap(), Ok(()));
+    assert_eq!(done.recv_timeout(PATIENCE).unwrap(), Ok(()));
     assert_eq!(copies.vote(1), end, "and no further");
     let over = asked(|done| primary.write_back(FIRST, &[id(1)], Position::start(Offset(9)), done));
     assert_eq!(over.recv().unwrap(), Err(ErrorCode::RANGE_NOT_FOUND));
@@ -670,7 +699,7 @@ fn a_copy_of_a_sealed_range_is_no_end_for_readers_until_it_is_whole_and_may_begi
     copies.sent[2] = last;
     copies.deliver_copied(2, end);
     assert_eq!((ends(), asked_at(5), asked_at(6)), ((6, 6), Ok(false), Ok(true)));
-    assert_eq!(done.recv_timeout(super::rig::PATIENCE).unwrap(), Ok(()));
+    assert_eq!(done.recv_timeout(PATIENCE).unwrap(), Ok(()));
 }
 
 #[test]
@@ -770,7 +799,7 @@ fn an_order_to_write_back_ends_when_another_comes_or_the_range_ends_elsewhere() 
     copies.end(0, 2);
     // Without followers to wake, the answer is given with the next thing that is heard.
     primary.heard(id(1), &[]);
-    let ended = second.recv_timeout(super::rig::PATIENCE).unwrap();
+    let ended = second.recv_timeout(PATIENCE).unwrap();
     assert_eq!(ended, Err(ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS));
 }
 

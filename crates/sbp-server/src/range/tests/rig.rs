@@ -42,33 +42,34 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new() -> Self {
-        Self::with(held(0, 0, None).fresh())
+        Self::with(held(0, 0, None).fresh(), |config| config)
     }
 
     /// The rig has one of several copies of the range.
-    pub(super) fn of_several(replica: Replica) -> Self {
-        let rig = Self::with(RangeState {
+    pub(super) fn of_several(replica: Replica, change: impl FnOnce(LogConfig) -> LogConfig) -> Self {
+        let range = RangeState {
             replica: Some(Box::new(replica)),
             ..held(0, 0, None).fresh()
-        });
+        };
+        let rig = Self::with(range, change);
         let compares = ComparesAside(Arc::downgrade(&rig.server));
         rig.server.hub.set_followers(Arc::new(compares));
         rig
     }
 
-    fn with(range: RangeState) -> Self {
+    fn with(range: RangeState, change: impl FnOnce(LogConfig) -> LogConfig) -> Self {
         let gate = Arc::new(Gate::default());
         let files = GatedFiles {
             disk: SimFileSystem::new(),
             gate: Arc::clone(&gate),
         };
-        let config = LogConfig {
+        let config = change(LogConfig {
             segment_bytes: 1 << 20,
             // Each part of the state of the writers has one of them.
             writers_part_bytes: 1,
             helpers: Helpers::Inline,
             ..LogConfig::new(Path::new("/data"))
-        };
+        });
         let hub = RangeHub::new(Arc::default(), Arc::default());
         let clock = Arc::new(ManualClock::default());
         let observer = Arc::clone(&hub);
