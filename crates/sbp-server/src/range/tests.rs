@@ -11,6 +11,7 @@ use crate::refusal::Refusal;
 
 mod alone;
 mod copies;
+mod copies_rig;
 mod held_back;
 mod invariants;
 mod listener;

@@ -9,7 +9,7 @@ use sbp_record::{EncodeOptions, encode_raw};
 use sbp_replication::{Answer, EndTold, NotTaken, Quorum, Replica, ReplicatedRange, Rules};
 use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
-use super::copies::{Copies, asked, follow_job, id};
+use super::copies_rig::{Copies, asked, follow_job, id};
 use super::rig::{FIRST, Rig, STREAM, held, job, of_writer, short};
 use crate::range::copies::Kept;
 use crate::range::{AppendDone, EndTicket, FeedEntry, Heard, RangeState, Refused, StreamFacts};

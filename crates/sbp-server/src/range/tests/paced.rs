@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sbp_types::{Offset, Position};
 
-use super::copies::{Copies, asked, id};
+use super::copies_rig::{Copies, asked, id};
 use super::rig::{FIRST, job};
 
 #[test]

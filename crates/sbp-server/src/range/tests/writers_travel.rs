@@ -7,7 +7,7 @@ use sbp_record::{EncodeOptions, WriterStamp, encode_raw};
 use sbp_replication::{Rules, SealJob, SealStep, Vote};
 use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, WriterId};
 
-use super::copies::{asked, follow_job, heard};
+use super::copies_rig::{asked, follow_job, heard};
 use super::rig::{PATIENCE, Rig, STREAM, held, job, of_writer, short};
 use crate::range::{
     AppendDone, AppendJob, CopyRecord, FeedEntry, FencedEnd, Heard, HeldRange, ReplicaSet, StreamFacts,
