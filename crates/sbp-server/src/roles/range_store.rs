@@ -1,6 +1,6 @@
 //! The thread that makes a range server's hosted ranges durable.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -10,7 +10,7 @@ use std::time::Instant;
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use sbp_replication::{Order, Rules, Term};
-use sbp_types::{Epoch, Offset, Position, RangeKey, StreamId};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, StreamId};
 
 use super::hosted_ranges::{HostedRanges, Update};
 use crate::failure::Health;
@@ -18,6 +18,9 @@ use crate::meta::{MetadataChange, MetadataError, MetadataStore};
 use crate::placement::{Change, ServerRecord};
 use crate::range::{CopyRecord, FencedEnd, HeldRange, RangeServer, SWEEP};
 use crate::refusal::{Done, Refusal};
+
+/// The most changes of one transaction, about.
+const MOST_CHANGES: usize = 1_024;
 
 /// A change of the ranges held here that has to become durable.
 pub(crate) enum Job {
@@ -105,6 +108,7 @@ impl RangeStore {
             health,
             jobs: sender.clone(),
             sealing: HashMap::new(),
+            group: Group::default(),
         };
         let thread = std::thread::Builder::new()
             .name("sbp-metadata".to_owned())
@@ -135,6 +139,20 @@ impl RangeStore {
 /// A request to seal a range: the end that its sender expects, and the callback for the result.
 type Sealer = (Option<Offset>, Done<HeldRange>);
 
+/// What follows when changes were made durable, or could not be.
+type Then = Box<dyn FnOnce(&mut Worker, Result<(), Refusal>) + Send>;
+
+/// Changes of jobs that are made durable in one transaction, and what follows then.
+#[derive(Default)]
+struct Group {
+    changes: Vec<MetadataChange>,
+    /// In the order of the jobs.
+    then: Vec<Then>,
+    /// The streams that the changes are about. What a job does goes by what is durable, so another one about such a stream
+    /// waits until these are.
+    streams: HashSet<StreamId>,
+}
+
 struct Worker {
     hosted_ranges: HostedRanges,
     store: Box<dyn MetadataStore>,
@@ -144,6 +162,7 @@ struct Worker {
     jobs: mpsc::Sender<Job>,
     /// The requests to seal a range that wait for its end.
     sealing: HashMap<RangeKey, Vec<Sealer>>,
+    group: Group,
 }
 
 impl Worker {
@@ -152,7 +171,19 @@ impl Worker {
         loop {
             match jobs.recv_timeout(sweep_at.saturating_duration_since(Instant::now())) {
                 Ok(Job::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(job) => self.handle_job(job),
+                Ok(job) => {
+                    self.handle_job(job);
+                    while self.group.changes.len() < MOST_CHANGES
+                        && let Ok(job) = jobs.try_recv()
+                    {
+                        if matches!(job, Job::Stop) {
+                            self.commit_group();
+                            return;
+                        }
+                        self.handle_job(job);
+                    }
+                    self.commit_group();
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     self.handle_job(Job::Sweep);
                     sweep_at = Instant::now() + SWEEP;
@@ -171,11 +202,21 @@ impl Worker {
     }
 
     fn handle_job(&mut self, job: Job) {
+        match &job {
+            Job::Learn { stream, .. } if !self.group.streams.contains(stream) => {}
+            Job::Fenced { key, .. } if !self.group.streams.contains(&key.stream) => {}
+            // These change nothing by themselves.
+            Job::Fence { .. } | Job::Ordered { .. } | Job::Follow { .. } => {}
+            _ => self.commit_group(),
+        }
         match job {
-            Job::Learn { stream, update, done } => done(self.learn(stream, update)),
+            Job::Learn { stream, update, done } => self.learn(stream, update, done),
             Job::Seal { key, epoch, end, done } => self.seal(key, epoch, end, done),
             Job::Fence { key, epoch, done } => self.fence(key, epoch, done),
-            Job::Fenced { key, taken, done } => done(taken.and_then(|taken| self.fenced(key, taken))),
+            Job::Fenced { key, taken, done } => match taken {
+                Ok(taken) => self.fenced(key, taken, done),
+                Err(refusal) => done(Err(refusal)),
+            },
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
             Job::Ordered { term, job } => match self.follow(term) {
@@ -197,7 +238,10 @@ impl Worker {
         }
         match self.hosted_ranges.followed.judge(term, Rules::default()) {
             Order::Follow => Ok(()),
-            Order::FollowNew => self.commit(vec![MetadataChange::Followed(term)]),
+            Order::FollowNew => {
+                self.commit_group();
+                self.commit(vec![MetadataChange::Followed(term)])
+            }
             Order::Refuse(followed) => {
                 let message = format!(
                     "this range server has followed the placement driver that leads in term {followed}, and does nothing \
@@ -209,16 +253,29 @@ impl Worker {
         }
     }
 
-    fn learn(&mut self, stream: StreamId, update: Update) -> Result<Vec<HeldRange>, Refusal> {
+    fn learn(&mut self, stream: StreamId, update: Update, done: Done<Vec<HeldRange>>) {
         self.hosted_ranges.note_description(stream, &update);
-        let changes = self.hosted_ranges.learn(stream, &update);
-        let kept = changes.and_then(|changes| self.commit(self.with_copies(changes)));
+        let first = update.first;
+        let learnt = move |worker: &mut Self, kept| done(worker.learnt(stream, first, kept));
+        match self.hosted_ranges.learn(stream, &update) {
+            Ok(changes) => self.gather(stream, changes, learnt),
+            Err(refusal) => learnt(self, Err(refusal)),
+        }
+    }
+
+    /// What the placement driver has told about a stream is durable, or is not.
+    fn learnt(
+        &mut self,
+        stream: StreamId,
+        first: Option<(RangeIndex, Offset)>,
+        kept: Result<(), Refusal>,
+    ) -> Result<Vec<HeldRange>, Refusal> {
         let held = self.hosted_ranges.of(stream);
         // Also when the disk does not take it: who may do what goes by the name that the placement driver knows.
         let facts = self.hosted_ranges.description(stream).map(|record| record.facts());
         self.ranges.install(stream, facts.unwrap_or_default(), &held);
         kept?;
-        if let Some((range, start)) = update.first {
+        if let Some((range, start)) = first {
             self.ranges.begins_with(RangeKey { stream, range });
             self.ranges.trim(stream, start);
         }
@@ -282,18 +339,21 @@ impl Worker {
     }
 
     /// Makes a fence durable, together with the place where the copy ended.
-    fn fenced(&mut self, key: RangeKey, taken: Position) -> Result<FencedEnd, Refusal> {
-        let held = self.hosted_ranges.ranges.get(&key);
-        let held = held.ok_or_else(|| Refusal::range_not_here(key))?;
+    fn fenced(&mut self, key: RangeKey, taken: Position, done: Done<FencedEnd>) {
+        let Some(held) = self.hosted_ranges.ranges.get(&key) else {
+            return done(Err(Refusal::range_not_here(key)));
+        };
+        let mut changes = Vec::new();
         if held.copy.fenced_at.is_none() {
             let copy = CopyRecord {
                 fenced_at: Some(taken),
                 ..held.copy
             };
-            let held = HeldRange { copy, ..held.clone() };
-            self.commit(self.with_copies(vec![MetadataChange::Hold(held)]))?;
+            changes.push(MetadataChange::Hold(HeldRange { copy, ..held.clone() }));
         }
-        self.ranges.fence_is_durable(key, taken)
+        self.gather(key.stream, changes, move |worker, kept| {
+            done(kept.and_then(|()| worker.ranges.fence_is_durable(key, taken)));
+        });
     }
 
     fn drained(&mut self, key: RangeKey, end: Result<Offset, Refusal>) {
@@ -358,6 +418,30 @@ impl Worker {
         }
         self.ranges.delete(stream);
         Ok(())
+    }
+
+    /// Has changes made durable together with those of the jobs that have come meanwhile. `then` gets whether they are.
+    fn gather(
+        &mut self,
+        stream: StreamId,
+        changes: Vec<MetadataChange>,
+        then: impl FnOnce(&mut Self, Result<(), Refusal>) + Send + 'static,
+    ) {
+        if changes.is_empty() {
+            return then(self, Ok(()));
+        }
+        self.group.changes.extend(self.with_copies(changes));
+        self.group.streams.insert(stream);
+        self.group.then.push(Box::new(then));
+    }
+
+    /// Makes durable what was gathered.
+    fn commit_group(&mut self) {
+        let Group { changes, then, .. } = std::mem::take(&mut self.group);
+        let kept = self.commit(changes);
+        for then in then {
+            then(self, kept.clone());
+        }
     }
 
     /// Makes changes durable, and only then visible.

@@ -443,3 +443,58 @@ fn who_has_followed_a_leader_does_nothing_that_an_earlier_one_says_not_even_afte
     assert_eq!(ordered(&life, 0), Ok(()));
     assert_eq!(life.held(stream), [held]);
 }
+
+#[test]
+fn what_comes_while_the_disk_is_at_work_is_made_durable_together() {
+    const STREAMS: i64 = 200;
+    let disk = SimFileSystem::new();
+    let life = Life::start(&disk).unwrap();
+    let range = |stream: i64, end: Option<i64>| HeldRange {
+        key: RangeKey {
+            stream: StreamId(stream),
+            range: RangeIndex(0),
+        },
+        epoch: Epoch(0),
+        start: Offset(0),
+        end: end.map(Offset),
+        set: ReplicaSet::new([1, 2, 3].map(sbp_types::ServerId), Some(2)),
+        copy: CopyRecord::default(),
+    };
+    let syncs = || disk.trace().iter().filter(|done| done.contains("Sync")).count();
+    let before = syncs();
+    life.learn(StreamId(STREAMS), &[range(STREAMS, None)]).unwrap();
+    let of_one = syncs() - before;
+    assert!(of_one > 0);
+
+    // The thread waits until all are there.
+    let (go_on, wait) = mpsc::channel();
+    let done = Box::new(move |_| wait.recv().unwrap());
+    life.range_store.submit(Job::Follow { done });
+    let (sender, answers) = mpsc::channel();
+    let submit = |stream: i64, end| {
+        let update = Update {
+            stream: Some(record(StreamId(stream))),
+            ranges: vec![range(stream, end)],
+            ..Update::default()
+        };
+        let (stream, sender) = (StreamId(stream), sender.clone());
+        let done = Box::new(move |held: Result<Vec<HeldRange>, Refusal>| sender.send(held.unwrap()).unwrap());
+        life.range_store.submit(Job::Learn { stream, update, done });
+    };
+    let before = syncs();
+    for stream in 0..STREAMS {
+        submit(stream, None);
+    }
+    // What is said of a stream of which something is gathered already goes by that.
+    submit(STREAMS - 1, Some(0));
+    go_on.send(()).unwrap();
+    for stream in 0..STREAMS {
+        assert_eq!(answers.recv_timeout(PATIENCE).unwrap(), [range(stream, None)]);
+    }
+    assert_eq!(answers.recv_timeout(PATIENCE).unwrap(), [range(STREAMS - 1, Some(0))]);
+    assert_eq!(syncs() - before, 2 * of_one);
+    drop(life);
+    let life = Life::start(&disk.power_cut(Survival::Random(1))).unwrap();
+    assert_eq!(life.held(StreamId(STREAMS - 1)), [range(STREAMS - 1, Some(0))]);
+    assert_eq!(life.held(StreamId(7)), [range(7, None)]);
+}
