@@ -1,6 +1,6 @@
 //! The application above one connection to a peer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,10 @@ use tokio::sync::oneshot;
 use super::call::{Call, Ended, PeerCommand};
 use super::shared::Shared;
 use crate::reject::reject_status;
+
+/// The most requests on their way to the peer; the others wait here, where they can still be taken back. The peer reads on beside
+/// them, as it would not at its own limit of 1,024, so that it also reads what keeps the connection alive.
+pub(super) const MOST_CALLS: usize = 512;
 
 #[derive(Debug)]
 enum InFlight {
@@ -51,6 +55,8 @@ pub(super) struct PeerConnection {
     identity: Identity,
     /// Calls that wait until the peer has been told who this is.
     held: Vec<Call>,
+    /// Calls for which there is no room yet, in their order.
+    waiting: VecDeque<Call>,
     header: BytesMut,
     encoder: Encoder,
     calls: HashMap<u64, InFlight>,
@@ -63,6 +69,7 @@ impl PeerConnection {
             hello: channel.config.hello.clone(),
             identity: Identity::Unsaid,
             held: Vec::new(),
+            waiting: VecDeque::new(),
             channel,
             address,
             generation,
@@ -87,37 +94,46 @@ impl PeerConnection {
         self.last_user
     }
 
+    /// Sends a request, behind those that wait for room.
     fn start(&mut self, session: &mut Session, now: Instant, call: Call) {
-        let Call {
-            opcode,
-            header,
-            payload,
-            deadline,
-            reply,
-        } = call;
-        // The caller has stopped waiting for the answer.
-        if reply.is_closed() {
-            return;
-        }
-        let user = self.next_user();
-        let payload: Vec<_> = payload.into_iter().map(PayloadPart::Share).collect();
-        let outgoing = Outgoing {
-            opcode,
-            header: &header,
-            payload: &payload,
-            user,
-            deadline: Some(deadline),
-            receive_charge: 0,
-        };
-        match session.send_request(now, outgoing) {
-            Ok(_) => {
-                let frames = Vec::new();
-                self.calls.insert(user, InFlight::Call { reply, frames });
+        self.waiting.push_back(call);
+        self.start_waiting(session, now);
+    }
+
+    /// Sends requests as long as there is room for them. One whose caller has stopped waiting for the answer is not sent.
+    fn start_waiting(&mut self, session: &mut Session, now: Instant) {
+        while let Some(call) = self.waiting.pop_front() {
+            if call.reply.is_closed() {
+                continue;
             }
-            Err(error @ (SendError::HeaderTooLarge { .. } | SendError::FrameTooLarge(_))) => {
-                tell(reply, Ended::Unusable(error.to_string()));
+            if self.calls.len() >= MOST_CALLS {
+                self.waiting.push_front(call);
+                return;
             }
-            Err(error) => tell(reply, Ended::Lost(why_closed(session, &error))),
+            let user = self.next_user();
+            let payload: Vec<_> = call.payload.iter().cloned().map(PayloadPart::Share).collect();
+            let outgoing = Outgoing {
+                opcode: call.opcode,
+                header: &call.header,
+                payload: &payload,
+                user,
+                deadline: Some(call.deadline),
+                receive_charge: 0,
+            };
+            match session.send_request(now, outgoing) {
+                Ok(_) => {
+                    let (reply, frames) = (call.reply, Vec::new());
+                    self.calls.insert(user, InFlight::Call { reply, frames });
+                }
+                Err(SendError::TooManyCalls) => {
+                    self.waiting.push_front(call);
+                    return;
+                }
+                Err(error @ (SendError::HeaderTooLarge { .. } | SendError::FrameTooLarge(_))) => {
+                    tell(call.reply, Ended::Unusable(error.to_string()));
+                }
+                Err(error) => tell(call.reply, Ended::Lost(why_closed(session, &error))),
+            }
         }
     }
 
@@ -292,14 +308,24 @@ impl Application for PeerConnection {
 
     fn handle_event(&mut self, session: &mut Session, now: Instant, event: Event) {
         match event {
-            Event::Response { user, frame, end, .. } => self.handle_response(session, user, frame, end),
-            Event::CallFailed { user, failure, .. } => self.handle_failed(session, user, &failure),
+            Event::Response { user, frame, end, .. } => {
+                self.handle_response(session, user, frame, end);
+                self.start_waiting(session, now);
+            }
+            Event::CallFailed { user, failure, .. } => {
+                self.handle_failed(session, user, &failure);
+                self.start_waiting(session, now);
+            }
             Event::HeartbeatDue => match self.identity {
                 Identity::Unsaid => self.say_who(session, now),
                 Identity::Reading | Identity::Secret(_) => {}
                 Identity::Said => self.greet(session, now),
             },
-            Event::PeerGoAway { .. } => self.channel.drains(self.generation, None),
+            Event::PeerGoAway { .. } => {
+                self.channel.drains(self.generation, None);
+                // Those go to the next connection.
+                self.start_waiting(session, now);
+            }
             Event::Closing { reason } => self.channel.drains(self.generation, Some(&reason)),
             Event::Reject {
                 raw_call_id,
@@ -323,7 +349,7 @@ impl Application for PeerConnection {
     fn handle_closed(&mut self, reason: &CloseReason) {
         tracing::debug!(address = %self.address, %reason, "the connection to a peer ended");
         self.channel.ended(self.generation, reason);
-        for call in self.held.drain(..) {
+        for call in self.held.drain(..).chain(self.waiting.drain(..)) {
             tell(call.reply, Ended::Lost(reason.to_string()));
         }
         for (_, call) in self.calls.drain() {

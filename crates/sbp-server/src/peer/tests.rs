@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use super::connection::MOST_CALLS;
 use super::{PeerChannel, PeerConfig, PeerError};
 use crate::{Server, ServerConfig};
 
@@ -211,34 +212,81 @@ async fn a_peer_that_refuses_the_greeting_is_asked_again_after_a_pause_that_grow
     );
 }
 
+#[tokio::test]
+async fn more_calls_than_a_peer_has_room_for_wait_and_those_that_were_given_up_are_not_sent() {
+    const CALLS: usize = 600;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let channel = Arc::new(channel(&[&listener.local_addr().unwrap().to_string()], true));
+    let calls: Vec<_> = (0..CALLS)
+        .map(|_| {
+            let channel = Arc::clone(&channel);
+            tokio::spawn(async move { count_streams(&channel, PATIENCE).await })
+        })
+        .collect();
+    let (mut stream, _) = timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();
+    let mut received = BytesMut::new();
+    let mut asked = Vec::new();
+    while asked.len() < MOST_CALLS {
+        let frame = timeout(PATIENCE, next_frame(&mut stream, &mut received)).await.unwrap();
+        match frame.opcode {
+            OpCode::HEARTBEAT => answer(&mut stream, &frame, &HeartbeatResponse::default()).await,
+            _ => asked.push(frame),
+        }
+    }
+    // The last ones wait, and nobody waits for them any more but for one.
+    for call in &calls[MOST_CALLS..CALLS - 1] {
+        call.abort();
+    }
+    for frame in &asked {
+        answer(&mut stream, frame, &DescribeStreamsResponse::default()).await;
+    }
+    loop {
+        let frame = timeout(PATIENCE, next_frame(&mut stream, &mut received)).await.unwrap();
+        match frame.opcode {
+            OpCode::HEARTBEAT => answer(&mut stream, &frame, &HeartbeatResponse::default()).await,
+            _ => {
+                answer(&mut stream, &frame, &DescribeStreamsResponse::default()).await;
+                break;
+            }
+        }
+    }
+    let mut ended = Vec::new();
+    for call in calls {
+        ended.push(call.await);
+    }
+    let given_up = ended.iter().filter(|ended| ended.is_err()).count();
+    assert_eq!(given_up, CALLS - 1 - MOST_CALLS);
+    assert!(ended.iter().flatten().all(|ended| *ended == Ok(0)), "{ended:?}");
+}
+
+async fn next_frame(stream: &mut TcpStream, received: &mut BytesMut) -> Frame {
+    loop {
+        match Frame::decode(received).unwrap() {
+            Some(frame) => return frame,
+            None => assert!(stream.read_buf(received).await.unwrap() > 0),
+        }
+    }
+}
+
+async fn answer(stream: &mut TcpStream, asked: &Frame, with: &impl Message) {
+    let mut header = BytesMut::new();
+    with.encode(&mut Encoder::new(), &mut header);
+    let flags = (Flags::RESPONSE | Flags::END).bits();
+    let raw_call_id = asked.call_id.raw();
+    let prelude = Prelude::new(asked.opcode, flags, raw_call_id, FORMAT_FLATBUFFERS, header.len(), 0).unwrap();
+    let answer = [&prelude.to_bytes()[..], &header, &[0; 4]].concat();
+    stream.write_all(&answer).await.unwrap();
+}
+
 /// Answers the HEARTBEAT that begins a connection with a refusal, and waits until the other side leaves.
 async fn refuse_the_greeting(stream: &mut TcpStream) {
     let mut received = BytesMut::new();
-    let greeting = loop {
-        match Frame::decode(&mut received).unwrap() {
-            Some(frame) => break frame,
-            None => assert!(stream.read_buf(&mut received).await.unwrap() > 0),
-        }
-    };
+    let greeting = next_frame(stream, &mut received).await;
     assert_eq!(greeting.opcode, OpCode::HEARTBEAT);
     let refusal = HeartbeatResponse {
         status: Status::error(ErrorCode::INVALID_REQUEST, "not you"),
         ..Default::default()
     };
-    let mut header = BytesMut::new();
-    refusal.encode(&mut Encoder::new(), &mut header);
-    let flags = (Flags::RESPONSE | Flags::END).bits();
-    let raw_call_id = greeting.call_id.raw();
-    let prelude = Prelude::new(
-        OpCode::HEARTBEAT,
-        flags,
-        raw_call_id,
-        FORMAT_FLATBUFFERS,
-        header.len(),
-        0,
-    )
-    .unwrap();
-    let answer = [&prelude.to_bytes()[..], &header, &[0; 4]].concat();
-    stream.write_all(&answer).await.unwrap();
+    answer(stream, &greeting, &refusal).await;
     while stream.read_buf(&mut received).await.unwrap() > 0 {}
 }
