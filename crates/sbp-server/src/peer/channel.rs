@@ -16,6 +16,10 @@ use super::connection::PeerConnection;
 use super::error::PeerError;
 use super::shared::{PeerConfig, PeerQueue, Shared};
 
+/// The most requests that a peer has not answered, those among them for whose answers nobody waits any more. The others wait
+/// here, where they can still be taken back. At 1,024 the peer would stop reading, and not see what keeps the connection alive.
+pub(super) const MOST_CALLS: usize = 1_000;
+
 /// A way to a peer. Dropping it, or closing it, ends its connection.
 #[derive(Debug)]
 pub(crate) struct PeerChannel {
@@ -184,6 +188,7 @@ impl ChannelOwner for Shared {
     fn session_config(&self) -> SessionConfig {
         let mut config = SessionConfig::client();
         config.heartbeat_interval = self.config.heartbeat_interval;
+        config.limits.own_calls = MOST_CALLS;
         config
     }
 

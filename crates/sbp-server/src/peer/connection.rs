@@ -19,10 +19,6 @@ use super::call::{Call, Ended, PeerCommand};
 use super::shared::Shared;
 use crate::reject::reject_status;
 
-/// The most requests on their way to the peer; the others wait here, where they can still be taken back. The peer reads on beside
-/// them, as it would not at its own limit of 1,024, so that it also reads what keeps the connection alive.
-pub(super) const MOST_CALLS: usize = 512;
-
 #[derive(Debug)]
 enum InFlight {
     Greeting,
@@ -55,7 +51,7 @@ pub(super) struct PeerConnection {
     identity: Identity,
     /// Calls that wait until the peer has been told who this is.
     held: Vec<Call>,
-    /// Calls for which there is no room yet, in their order.
+    /// Calls for which the session has no room yet, in their order.
     waiting: VecDeque<Call>,
     header: BytesMut,
     encoder: Encoder,
@@ -100,15 +96,11 @@ impl PeerConnection {
         self.start_waiting(session, now);
     }
 
-    /// Sends requests as long as there is room for them. One whose caller has stopped waiting for the answer is not sent.
+    /// Sends requests as long as the session has room for them. One whose caller has stopped waiting for the answer is not sent.
     fn start_waiting(&mut self, session: &mut Session, now: Instant) {
         while let Some(call) = self.waiting.pop_front() {
             if call.reply.is_closed() {
                 continue;
-            }
-            if self.calls.len() >= MOST_CALLS {
-                self.waiting.push_front(call);
-                return;
             }
             let user = self.next_user();
             let payload: Vec<_> = call.payload.iter().cloned().map(PayloadPart::Share).collect();

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::connection::MOST_CALLS;
+use super::channel::MOST_CALLS;
 use super::{PeerChannel, PeerConfig, PeerError};
 use crate::{Server, ServerConfig};
 
@@ -214,7 +214,7 @@ async fn a_peer_that_refuses_the_greeting_is_asked_again_after_a_pause_that_grow
 
 #[tokio::test]
 async fn more_calls_than_a_peer_has_room_for_wait_and_those_that_were_given_up_are_not_sent() {
-    const CALLS: usize = 600;
+    const CALLS: usize = MOST_CALLS + 100;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let channel = Arc::new(channel(&[&listener.local_addr().unwrap().to_string()], true));
     let calls: Vec<_> = (0..CALLS)
