@@ -29,6 +29,8 @@ class ServerProcess:
         self._data_dir = data_dir
         self._log = log
         self.durability = "fsync"
+        #: The command `sbp` that it is: the one of this environment, unless said otherwise before a start.
+        self.sbp_command = Path(sys.executable).with_name("sbp")
         #: Further options of the command.
         self.options: Sequence[str] = ()
         #: What clients are given beside its address: a token, certificates.
@@ -95,9 +97,8 @@ class ServerProcess:
         self.stop()
 
     def _command(self) -> list[str]:
-        sbp_command = Path(sys.executable).with_name("sbp")
         return [
-            str(sbp_command),
+            str(self.sbp_command),
             "serve",
             "--data-dir",
             str(self._data_dir),

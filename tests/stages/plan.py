@@ -150,6 +150,11 @@ LONG: Plan = (
         1_000,
     ),
     Stage("Spark: the oldest PySpark", ("make --no-print-directory test-spark-old",)),
+    Stage(
+        "upgrade, one server at a time",
+        (_ETCD, "{bin}/python -m tests.upgrade", "{bin}/python -m pytest -q tests/upgrade"),
+        shows=_HUNG,
+    ),
     Stage("demo: its check can fail", ("{bin}/python -m tests.demo --selftest",)),
     Stage("demo on a cluster", (_ETCD, "{bin}/python -m tests.demo --cluster")),
     Stage("demo on a cluster: its check can fail", ("{bin}/python -m tests.demo --cluster --selftest --months 2",)),

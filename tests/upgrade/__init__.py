@@ -1,0 +1,1 @@
+"""Servers of an earlier version and of this one in one cluster."""
