@@ -79,6 +79,9 @@ impl RangeRole {
 
     /// Follows the placement driver of this term, or refuses to.
     pub(crate) async fn follow(&self, term: Term) -> Result<(), Refusal> {
+        if self.range_store.follows(term) {
+            return Ok(());
+        }
         self.keep_ordered(term, |done| Job::Follow { done }).await
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -90,6 +91,8 @@ impl Job {
 pub(crate) struct RangeStore {
     jobs: mpsc::Sender<Job>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// The term of the placement driver that is followed; 0: of none.
+    followed: Arc<AtomicU64>,
 }
 
 impl RangeStore {
@@ -101,7 +104,9 @@ impl RangeStore {
         health: Arc<Health>,
     ) -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel();
+        let followed = Arc::new(AtomicU64::default());
         let worker = Worker {
+            followed: Arc::clone(&followed),
             hosted_ranges,
             store,
             ranges,
@@ -116,7 +121,13 @@ impl RangeStore {
         Ok(Self {
             jobs: sender,
             thread: Mutex::new(Some(thread)),
+            followed,
         })
+    }
+
+    /// Whether the placement driver of this term is followed already, so that it need not be asked of the thread.
+    pub(super) fn follows(&self, term: Term) -> bool {
+        term == Term(self.followed.load(Ordering::Relaxed))
     }
 
     /// Submits a job. While the server shuts down, jobs are dropped without calling `done`.
@@ -154,6 +165,8 @@ struct Group {
 }
 
 struct Worker {
+    /// Told once a placement driver's term is durable.
+    followed: Arc<AtomicU64>,
     hosted_ranges: HostedRanges,
     store: Box<dyn MetadataStore>,
     ranges: Arc<RangeServer>,
@@ -237,10 +250,15 @@ impl Worker {
             return Ok(());
         }
         match self.hosted_ranges.followed.judge(term, Rules::default()) {
-            Order::Follow => Ok(()),
+            Order::Follow => {
+                self.followed.store(term.0, Ordering::Relaxed);
+                Ok(())
+            }
             Order::FollowNew => {
                 self.commit_group();
-                self.commit(vec![MetadataChange::Followed(term)])
+                self.commit(vec![MetadataChange::Followed(term)])?;
+                self.followed.store(term.0, Ordering::Relaxed);
+                Ok(())
             }
             Order::Refuse(followed) => {
                 let message = format!(
