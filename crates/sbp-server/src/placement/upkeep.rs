@@ -1,6 +1,6 @@
 //! Which open ranges the placement driver seals of itself, so that their streams go on on other servers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,9 @@ use super::state::PlacementState;
 
 /// The most ranges that go on on more servers at once: each writes the state of its writers and has them synced.
 const MOST_RENEWALS: usize = 100;
+/// The most ranges that are taken over at once. Each is some calls to its servers, which have their time from when they are made:
+/// more of them would wait for each other until that is over.
+const MOST_TAKEOVERS: usize = 500;
 /// When a stream that was to leave a server and has not is sealed again.
 const DRAIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
@@ -58,6 +61,11 @@ pub(super) struct Upkeep {
     /// Until when a stream that was given other servers is not given others again: should that not have helped, its ranges would
     /// be sealed one after the other.
     renewed: HashMap<StreamId, Instant>,
+    /// The ranges that were begun to be taken over since each of them had its turn: one that cannot be is not tried again before the
+    /// others were.
+    tried: HashSet<RangeKey>,
+    /// Whether others wait until some of these have ended.
+    others_wait: bool,
 }
 
 impl Upkeep {
@@ -66,6 +74,8 @@ impl Upkeep {
             renew_after,
             under_way: BTreeMap::new(),
             renewed: HashMap::new(),
+            tried: HashSet::new(),
+            others_wait: false,
         }
     }
 
@@ -82,7 +92,10 @@ impl Upkeep {
             renew_after: self.renew_after,
             now,
         };
-        let mut room = MOST_RENEWALS.saturating_sub(self.renewals());
+        let renewals = self.renewals();
+        let mut room = MOST_RENEWALS.saturating_sub(renewals);
+        let mut takeovers = MOST_TAKEOVERS.saturating_sub(self.under_way.len() - renewals);
+        self.others_wait = false;
         let mut due = Vec::new();
         let on_draining = state.draining().flat_map(|server| state.open_ranges_with(server));
         for range in state.shared_ranges().chain(on_draining) {
@@ -95,7 +108,17 @@ impl Upkeep {
             let Some(why) = look.why(range, &stream.settings) else {
                 continue;
             };
-            if why != Why::PrimaryGone {
+            if why == Why::PrimaryGone {
+                if self.tried.contains(&range.key) {
+                    continue;
+                }
+                if takeovers == 0 {
+                    self.others_wait = true;
+                    continue;
+                }
+                takeovers -= 1;
+                self.tried.insert(range.key);
+            } else {
                 if room == 0 || self.renewed.contains_key(&range.key.stream) {
                     continue;
                 }
@@ -114,12 +137,16 @@ impl Upkeep {
                 why,
             });
         }
+        if !self.others_wait {
+            self.tried.clear();
+        }
         due
     }
 
-    /// The seal of a range has ended, well or not.
-    pub(super) fn ended(&mut self, key: RangeKey) {
+    /// The seal of a range has ended, well or not. Returns whether it is time for others that wait for that.
+    pub(super) fn ended(&mut self, key: RangeKey) -> bool {
         self.under_way.remove(&key);
+        self.others_wait && self.under_way.len() - self.renewals() <= MOST_TAKEOVERS / 2
     }
 
     fn renewals(&self) -> usize {
@@ -182,6 +209,8 @@ impl Look<'_> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+
+    use std::collections::VecDeque;
 
     use sbp_types::{Offset, RangeIndex, TimestampMs};
 
@@ -302,12 +331,43 @@ mod tests {
         scene.pass(1, &[2, 3]);
         assert_eq!(scene.due(), [(key(1, 0), Why::PrimaryGone)]);
         assert_eq!(scene.due(), [], "it is under way");
-        scene.upkeep.ended(key(1, 0));
+        let _ = scene.upkeep.ended(key(1, 0));
         assert_eq!(scene.due(), [(key(1, 0), Why::PrimaryGone)], "it is open still");
         scene.registry.closed(ServerId(2), 2);
         assert_eq!(scene.due(), [], "it may be about to connect again");
         scene.registry.refused(ServerId(2), scene.now);
         assert_eq!(scene.due(), [(key(2, 0), Why::PrimaryGone)]);
+    }
+
+    #[test]
+    fn many_ranges_of_a_lost_primary_are_taken_over_some_at_a_time_and_each_has_its_turn() {
+        const RANGES: usize = 2 * MOST_TAKEOVERS + 10;
+        let mut scene = Scene::new();
+        for stream in (1..).take(RANGES) {
+            scene.open(stream, &[1, 2, 3], (3, 2));
+        }
+        scene.hear(&[1, 2, 3]);
+        scene.pass(3, &[2, 3]);
+        let mut seen = HashSet::new();
+        let mut under_way = VecDeque::new();
+        for round in [MOST_TAKEOVERS, MOST_TAKEOVERS / 2, MOST_TAKEOVERS / 2, 10] {
+            let due = scene.due();
+            assert_eq!(due.len(), round);
+            let before = seen.len();
+            seen.extend(due.iter().map(|(key, _)| *key));
+            assert_eq!(seen.len(), before + round, "no range has a second turn");
+            under_way.extend(due.into_iter().map(|(key, _)| key));
+            if seen.len() < RANGES {
+                assert_eq!(scene.due(), [], "as many are under way as there may be");
+                // None of them succeeds.
+                while !scene.upkeep.ended(under_way.pop_front().unwrap()) {}
+                assert_eq!(under_way.len(), MOST_TAKEOVERS / 2);
+            }
+        }
+        for key in under_way {
+            assert!(!scene.upkeep.ended(key), "nobody waits");
+        }
+        assert_eq!(scene.due().len(), MOST_TAKEOVERS, "all had their turn");
     }
 
     #[test]
@@ -330,7 +390,7 @@ mod tests {
         assert_eq!(scene.due(), [], "there for 29 seconds");
         scene.pass(1, &[1, 2, 3]);
         assert_eq!(scene.due(), [(key(1, 0), Why::FewReplicas)]);
-        scene.upkeep.ended(key(1, 0));
+        let _ = scene.upkeep.ended(key(1, 0));
         assert_eq!(scene.due(), [], "not again at once, should it have failed");
         scene.pass(30, &[1, 2, 3]);
         assert_eq!(scene.due(), [(key(1, 0), Why::FewReplicas)]);
@@ -359,7 +419,7 @@ mod tests {
         assert_eq!(scene.due(), [], "two would have to acknowledge");
         scene.pass(1, &[1, 2]);
         assert_eq!(scene.due(), [(key(1, 0), Why::OtherNumbers)]);
-        scene.upkeep.ended(key(1, 0));
+        let _ = scene.upkeep.ended(key(1, 0));
         scene.range(1, 0, &[1, 2, 3], (3, 2));
         scene.pass(60, &[1, 2, 3]);
         scene.stream(1, Scene::settings(1, 1));
@@ -379,7 +439,7 @@ mod tests {
         assert_eq!(due.last(), Some(&(key(151, 0), Why::PrimaryGone)));
         assert_eq!(scene.due(), []);
         for stream in 1..=10 {
-            scene.upkeep.ended(key(stream, 0));
+            let _ = scene.upkeep.ended(key(stream, 0));
             scene.range(stream, 0, &[1, 2, 3], (3, 2));
         }
         assert_eq!(scene.due().len(), 10);
@@ -400,7 +460,9 @@ mod tests {
         })));
         let due = [(key(2, 0), Why::Draining), (key(3, 0), Why::Draining)];
         assert_eq!(scene.due(), due, "for the first one, there are too few others");
-        due.iter().for_each(|(key, _)| scene.upkeep.ended(*key));
+        for (key, _) in &due {
+            let _ = scene.upkeep.ended(*key);
+        }
         assert_eq!(scene.due(), [], "not again at once, should it have failed");
         scene.pass(1, &[1, 2, 3, 4]);
         assert_eq!(

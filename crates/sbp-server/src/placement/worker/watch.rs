@@ -142,6 +142,8 @@ impl Worker {
 
     /// What was begun about a range without being asked has ended.
     pub(super) fn upkeep_ended(&mut self, key: RangeKey) {
-        self.upkeep.ended(key);
+        if self.upkeep.ended(key) {
+            self.look();
+        }
     }
 }

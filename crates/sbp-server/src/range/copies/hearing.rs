@@ -1,5 +1,6 @@
 //! Whom a server has heard lately of those that hold ranges with it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -79,22 +80,49 @@ impl Hearing {
         self.contact.serves(replica.range(), self.now, Rules::default())
     }
 
-    /// The followers of a range that are missed and of which no seal was asked for lately.
-    pub(in crate::range) fn missed_of(&mut self, stream: StreamId, replica: &Replica) -> Vec<ServerId> {
+    /// Forgets of whom seals were asked for long ago.
+    pub(in crate::range) fn forget_old_wishes(&mut self) {
+        let now = self.now;
+        self.asked.retain(|_, at| now.saturating_sub(*at) < ASKED_FOR);
+    }
+
+    /// The followers of a range that are missed and of which no seal was asked for lately. A range that goes on without them is
+    /// one of `unhurried`, and where that is 0 none of it is missed yet.
+    pub(in crate::range) fn missed_of(
+        &mut self,
+        stream: StreamId,
+        replica: &Replica,
+        unhurried: &mut usize,
+    ) -> Vec<ServerId> {
         let range = replica.range();
         if range.primary() != Some(self.me) || !replica.is_first_life() {
             return Vec::new();
         }
-        let (now, asked) = (self.now, &mut self.asked);
-        asked.retain(|_, at| now.saturating_sub(*at) < ASKED_FOR);
-        let mut missed: Vec<_> = self.contact.missed(range, now).collect();
-        missed.retain(|server| asked.insert((stream, *server), now).is_none());
+        let mut missed: Vec<_> = self.contact.missed(range, self.now).collect();
+        let goes_on = range.servers.len() - missed.len() >= range.quorum.acks();
+        if goes_on && *unhurried == 0 {
+            return Vec::new();
+        }
+        missed.retain(|server| {
+            let entry = self.asked.entry((stream, *server));
+            let is_new = matches!(entry, Entry::Vacant(_));
+            entry.or_insert(self.now);
+            is_new
+        });
+        if goes_on && !missed.is_empty() {
+            *unhurried -= 1;
+        }
         missed
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use sbp_replication::{Quorum, ReplicatedRange};
+    use sbp_types::{Epoch, Offset, RangeIndex, RangeKey};
+
     use super::*;
 
     #[test]
@@ -104,5 +132,49 @@ mod tests {
         hearing.listen_to(&[ServerId(1), ServerId(2)]);
         hearing.note_time(Duration::from_secs(4));
         assert_eq!(hearing.missed, [ServerId(2)]);
+    }
+
+    #[test]
+    fn a_seal_is_asked_for_once_in_a_while_and_not_hurried_where_enough_servers_are_left() {
+        let replica = |servers: &[i32], acks| {
+            let range = ReplicatedRange {
+                key: RangeKey {
+                    stream: StreamId(servers.len().try_into().unwrap()),
+                    range: RangeIndex(0),
+                },
+                epoch: Epoch(0),
+                start: Offset(0),
+                servers: servers.iter().copied().map(ServerId).collect(),
+                quorum: Quorum::new(servers.len(), acks).unwrap(),
+            };
+            Replica::open(ServerId(1), Arc::new(range), Rules::default())
+        };
+        let (goes_on, stands) = (replica(&[1, 2, 3], 2), replica(&[1, 2], 2));
+        let known = HashSet::from([ServerId(2), ServerId(3)]);
+        let mut hearing = Hearing::new(ServerId(1), known, Duration::ZERO, Duration::from_secs(3));
+        let mut at = |second: u64, replica: &Replica, unhurried: &mut usize| {
+            let now = Duration::from_secs(second);
+            hearing.heard(ServerId(3), now);
+            hearing.note_time(now);
+            hearing.forget_old_wishes();
+            hearing.missed_of(replica.range().key.stream, replica, unhurried)
+        };
+        for second in 0..4 {
+            assert_eq!(at(second, &stands, &mut 0), []);
+        }
+        let mut room = 0;
+        assert_eq!(at(4, &goes_on, &mut room), [], "others come first");
+        assert_eq!(at(4, &stands, &mut room), [ServerId(2)], "it cannot wait");
+        room = 1;
+        assert_eq!((at(5, &goes_on, &mut room), room), (vec![ServerId(2)], 0));
+        room = 1;
+        for second in (6..305).step_by(2) {
+            assert_eq!(
+                (at(second, &goes_on, &mut room), room),
+                (vec![], 1),
+                "asked for already"
+            );
+        }
+        assert_eq!((at(305, &goes_on, &mut room), room), (vec![ServerId(2)], 0));
     }
 }

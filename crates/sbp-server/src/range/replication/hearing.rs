@@ -12,6 +12,10 @@ use crate::range::notifications::Notifications;
 use crate::range::ranges::Ranges;
 use crate::range::server::RangeServer;
 
+/// The most ranges at once that are to go on without a follower that is missed, though they have enough others: what a lost server was
+/// the primary of is taken over first.
+const MOST_UNHURRIED: usize = 100;
+
 /// An open range that has to be sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WantedSeal {
@@ -62,13 +66,19 @@ impl RangeServer {
         } = &mut *ranges;
         let has_failed = log_failure.is_some();
         let me = self.log.server_id().filter(|_| has_failed);
+        if let Some(hearing) = hearing {
+            hearing.forget_old_wishes();
+        }
+        let mut unhurried = MOST_UNHURRIED;
         let mut wanted: BTreeMap<Vec<ServerId>, Vec<WantedSeal>> = BTreeMap::new();
         for (stream, hosted) in table.streams().filter(|(_, hosted)| !hosted.withheld) {
             for range in &hosted.ranges {
                 let Some(replica) = range.replica.as_deref().filter(|replica| replica.end().is_none()) else {
                     continue;
                 };
-                let missed = hearing.as_mut().map(|hearing| hearing.missed_of(stream, replica));
+                let missed = hearing
+                    .as_mut()
+                    .map(|hearing| hearing.missed_of(stream, replica, &mut unhurried));
                 let mut missed = missed.unwrap_or_default();
                 missed.extend(me);
                 let stands_still =
