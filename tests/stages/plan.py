@@ -66,8 +66,7 @@ TEST: Plan = (
     CLEAN_INSTALL,
     PYTHON,
     SPARK,
-    DEMO,
-    DEMO_CLUSTER,
+    (DEMO, DEMO_CLUSTER),  # neither keeps two cores busy; each has servers, a session and a folder of its own
 )
 
 #: Without a test: formatting, lints, types, generated code, the documentation.
