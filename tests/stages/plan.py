@@ -66,7 +66,8 @@ TEST: Plan = (
     CLEAN_INSTALL,
     PYTHON,
     SPARK,
-    (DEMO, DEMO_CLUSTER),  # neither keeps two cores busy; each has servers, a session and a folder of its own
+    DEMO,
+    DEMO_CLUSTER,
 )
 
 #: Without a test: formatting, lints, types, generated code, the documentation.
