@@ -73,6 +73,7 @@ class ClusterDemo(Demo):
         self._pulses: Pulses | None = None
         self._phases: list[Phase] = []
         self._faults: list[outages.Fault] = []
+        self._killing: threading.Thread | None = None
         self._emptying: threading.Thread | None = None
         self._error: BaseException | None = None
         self._lost = ""
@@ -110,12 +111,32 @@ class ClusterDemo(Demo):
         self._appending.goes_on()
 
     def _read(self, share: float) -> None:
-        if share >= _KILL_AT and not self._faults:
-            self._kill()
+        # Who tells of the query's progress is not kept waiting: its driver is to be killed while the query has more to read.
+        if share >= _KILL_AT and self._killing is None:
+            self._killing = self._beside(self._kill)
         elif share >= _EMPTY_AT and self._emptying is None:
-            # Who tells of the query's progress is not kept waiting.
-            self._emptying = threading.Thread(target=self._empty, daemon=True)
-            self._emptying.start()
+            self._emptying = self._beside(self._empty)
+
+    def _beside(self, what: Callable[[], None]) -> threading.Thread:
+        """Does something beside the query; what it ends with is raised by `_joined`."""
+
+        def run() -> None:
+            try:
+                what()
+            except BaseException as error:
+                self._error = error
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def _joined(self, thread: threading.Thread, late: str) -> None:
+        """Returns when that is done; `late` says what was not if it takes too long."""
+        thread.join(2 * _WHOLE_WITHIN)
+        if thread.is_alive():
+            raise Failure(late)
+        if self._error is not None:
+            raise self._error
 
     def _kill(self) -> None:
         """Kills the server that takes the appends of most streams."""
@@ -130,8 +151,9 @@ class ClusterDemo(Demo):
         self._note(f"{self._lost} killed")
 
     def _between_drivers(self) -> None:
-        if not self._faults:
+        if self._killing is None:
             raise Failure("the streaming query was half-way before a server was killed")
+        self._joined(self._killing, f"appends did not go on without {self._lost}")
         with self._screen.step(f"starting {self._lost} again"):
             self._running.processes[self._lost].start()
             self._wait_until_whole()
@@ -139,32 +161,25 @@ class ClusterDemo(Demo):
 
     def _empty(self) -> None:
         """Deletes the directory of another server, and starts it empty."""
-        try:
-            before = self._note("before the second fault")
-            others = [name for name in before.servers if name != self._lost]
-            self._lost = max(others, key=lambda name: before.servers[name].takes_appends_of)
-            told = f"directory of {self._lost} deleted, which took the appends of {_streams(before, self._lost)}"
-            self._fault(told, before)
-            server = self._running.processes[self._lost]
-            server.kill()
-            server.lose_disk()
-            self._appending.goes_on()
-            self._note(f"{self._lost} without its disk")
-            server.start()
-            self._wait_until_whole()
-            self._back(f"{self._lost}, which began empty, has its copies")
-        except BaseException as error:
-            self._error = error
+        before = self._note("before the second fault")
+        others = [name for name in before.servers if name != self._lost]
+        self._lost = max(others, key=lambda name: before.servers[name].takes_appends_of)
+        told = f"directory of {self._lost} deleted, which took the appends of {_streams(before, self._lost)}"
+        self._fault(told, before)
+        server = self._running.processes[self._lost]
+        server.kill()
+        server.lose_disk()
+        self._appending.goes_on()
+        self._note(f"{self._lost} without its disk")
+        server.start()
+        self._wait_until_whole()
+        self._back(f"{self._lost}, which began empty, has its copies")
 
     def _end(self, service: Service) -> None:
         with self._screen.step("waiting until every range has its copies again"):
             if self._emptying is None:
                 raise Failure("the streaming query came to its end before a server lost its directory")
-            self._emptying.join(2 * _WHOLE_WITHIN)
-            if self._emptying.is_alive():
-                raise Failure(f"{self._lost} did not get its copies again")
-            if self._error is not None:
-                raise self._error
+            self._joined(self._emptying, f"{self._lost} did not get its copies again")
         self._appending.stop()
         self._compare(service.address, self._appending.check())
         self._tell_what_happened()
