@@ -111,7 +111,7 @@ class ClusterDemo(Demo):
         self._appending.goes_on()
 
     def _read(self, share: float) -> None:
-        # Who tells of the query's progress is not kept waiting: its driver is to be killed while the query has more to read.
+        # Who tells of the query's progress is not kept waiting: its driver has to be killed while more is to be read.
         if share >= _KILL_AT and self._killing is None:
             self._killing = self._beside(self._kill)
         elif share >= _EMPTY_AT and self._emptying is None:
