@@ -217,9 +217,9 @@ impl Worker {
     fn handle_job(&mut self, job: Job) {
         match &job {
             Job::Learn { stream, .. } if !self.group.streams.contains(stream) => {}
-            Job::Fenced { key, .. } if !self.group.streams.contains(&key.stream) => {}
-            // These change nothing by themselves.
-            Job::Fence { .. } | Job::Ordered { .. } | Job::Follow { .. } => {}
+            Job::Fence { key, .. } | Job::Fenced { key, .. } if !self.group.streams.contains(&key.stream) => {}
+            // These change nothing of a stream by themselves.
+            Job::Ordered { .. } | Job::Follow { .. } => {}
             _ => self.commit_group(),
         }
         match job {
