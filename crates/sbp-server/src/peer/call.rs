@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use sbp_frame::{Frame, OpCode};
+use sbp_frame::{Frame, OpCode, PayloadPart};
 use sbp_messages::{Status, Token};
 use tokio::sync::oneshot;
 
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 pub(super) struct Call {
     pub(super) opcode: OpCode,
     pub(super) header: Bytes,
-    pub(super) payload: Vec<Bytes>,
+    pub(super) payload: Vec<PayloadPart<'static>>,
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Ended>,
 }

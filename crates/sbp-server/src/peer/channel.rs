@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use sbp_frame::PayloadPart;
 use sbp_messages::{Encoder, Message};
 use sbp_session::SessionConfig;
 use sbp_transport::{ChannelOwner, Descriptors, ReconnectingChannel};
@@ -105,7 +106,7 @@ impl PeerChannel {
         let submitted = self.shared.submit(Call {
             opcode: Q::OPCODE,
             header: header.freeze(),
-            payload,
+            payload: payload.into_iter().map(PayloadPart::Share).collect(),
             deadline: Instant::now() + timeout,
             reply,
         });

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::BytesMut;
-use sbp_frame::{Flags, Frame, OpCode, PayloadPart};
+use sbp_frame::{Flags, Frame, OpCode};
 use sbp_messages::{
     Encoder, ErrorCode, GoAway, HeartbeatRequest, HeartbeatResponse, Message, Status, SystemErrorResponse, Token,
 };
@@ -103,11 +103,10 @@ impl PeerConnection {
                 continue;
             }
             let user = self.next_user();
-            let payload: Vec<_> = call.payload.iter().cloned().map(PayloadPart::Share).collect();
             let outgoing = Outgoing {
                 opcode: call.opcode,
                 header: &call.header,
-                payload: &payload,
+                payload: &call.payload,
                 user,
                 deadline: Some(call.deadline),
                 receive_charge: 0,

@@ -208,9 +208,8 @@ impl Look<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use std::collections::VecDeque;
+    use std::sync::Arc;
 
     use sbp_types::{Offset, RangeIndex, TimestampMs};
 
