@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import sbp_native as sbp
+from clusters import Pace
 from demo.servers import Servers
 from demo.service import ServerProcess
 from python.names import run, token
@@ -85,11 +86,10 @@ class Appends:
     """A writer that appends numbers until it is ended."""
 
     def __init__(self, secured: Secured) -> None:
-        self._done = threading.Condition()
-        self._acknowledged = 0
-        self._ending = False
+        self._pace = Pace()
+        self._over = threading.Event()
         self._failed: sbp.SbpError | None = None
-        self._thread = threading.Thread(target=self._run, args=(secured,))
+        self._thread = threading.Thread(target=self._run, args=(secured,), daemon=True)
         self._thread.start()
 
     def _run(self, secured: Secured) -> None:
@@ -99,31 +99,24 @@ class Appends:
                 for number in itertools.count():
                     writer.append(b"%d" % number)
                     writer.flush()
-                    with self._done:
-                        self._acknowledged += 1
-                        self._done.notify_all()
-                        if self._ending:
-                            return
+                    self._pace.note()
+                    if self._over.is_set():
+                        return
         except sbp.SbpError as error:
-            with self._done:
-                self._failed = error
-                self._done.notify_all()
+            self._failed = error
 
-    def wait_for_more(self) -> None:
+    def goes_on(self) -> None:
         """Returns when appends have gone on."""
-        with self._done:
-            wanted = self._acknowledged + MORE
-            assert self._done.wait_for(lambda: self._failed or self._acknowledged >= wanted, timeout=40)
-            assert self._failed is None
+        self._pace.goes_on(MORE, within=40)
+        assert self._failed is None
 
     def end(self) -> int:
         """Ends it; returns how many were acknowledged."""
-        with self._done:
-            self._ending = True
+        self._over.set()
         self._thread.join(40)
         assert not self._thread.is_alive()
         assert self._failed is None
-        return self._acknowledged
+        return self._pace.count
 
 
 @pytest.mark.slow
@@ -134,11 +127,11 @@ def test_streams_go_on_while_servers_are_lost(secured: Secured) -> None:
     with secured.connect("root") as root:
         root.create_stream("orders", replicas=3, acks=2)
         appends = Appends(secured)
-        appends.wait_for_more()
+        appends.goes_on()
         for how in ("kill", "stop"):
             leader = servers.processes[servers.leader()]
             getattr(leader, how)()
-            appends.wait_for_more()
+            appends.goes_on()
             leader.start()
             servers.wait_until_whole(within=60)
         count = appends.end()
