@@ -40,7 +40,7 @@ CLEAN_INSTALL = Stage("wheel in a clean environment", ("{bin}/python -m pytest t
 PYTHON = Stage(
     "Python tests",
     (
-        "{bin}/python -m pytest tests/python -n 2 --dist worksteal -m 'not alone'",
+        "{bin}/python -m pytest tests/python -n 3 --dist worksteal -m 'not alone'",
         "{bin}/python -m pytest tests/python -m alone",
     ),
     shows=_HUNG,
@@ -66,8 +66,7 @@ TEST: Plan = (
     CLEAN_INSTALL,
     PYTHON,
     SPARK,
-    DEMO,
-    DEMO_CLUSTER,
+    (DEMO, DEMO_CLUSTER),  # neither keeps two cores busy; each has servers, a session and a folder of its own
 )
 
 #: Without a test: formatting, lints, types, generated code, the documentation.

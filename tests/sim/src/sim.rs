@@ -383,7 +383,7 @@ impl File for SimFile {
     }
 
     fn write_vectored_at(&self, position: u64, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let bytes = parts.iter().map(|part| &**part).collect::<Vec<_>>().concat();
         self.write_at(position, &bytes)
     }
 

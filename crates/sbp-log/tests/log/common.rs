@@ -59,10 +59,14 @@ pub(crate) fn key(stream: i64) -> RangeKey {
     }
 }
 
-/// A batch whose bytes tell its number everywhere; none of its sectors is all zeros.
+/// A batch whose bytes tell its number everywhere. The first is not zero, so that no batch is all zeros.
 pub(crate) fn batch(number: u64, length: usize) -> Bytes {
-    let mut random = fastrand::Rng::with_seed(number);
-    (0..length).map(|_| random.u8(1..)).collect()
+    let mut bytes = vec![0; length];
+    fastrand::Rng::with_seed(number).fill(&mut bytes);
+    if let Some(first) = bytes.first_mut() {
+        *first = (*first).max(1);
+    }
+    bytes.into()
 }
 
 pub(crate) fn entry(stream: i64, offset: i64, count: i64, number: u64, bytes: Bytes) -> LogEntry<u64> {
