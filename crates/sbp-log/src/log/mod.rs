@@ -28,7 +28,7 @@ use crate::segments::{claim, files};
 use crate::state::shared::Shared;
 use crate::upkeep::checkpoint::write_checkpoint;
 use crate::upkeep::jobs::{Job, JobSink};
-use crate::upkeep::{compaction, jobs, scrub};
+use crate::upkeep::{compaction, jobs, repair, scrub};
 use crate::write::commit_leader::CommitLeader;
 use crate::write::queue::Queue;
 use crate::write::writer::{Syncer, Writer};
@@ -344,6 +344,14 @@ impl<T: Send + 'static> Log<T> {
     /// the caller decides how much of the disk's time is used.
     pub fn scrub(&self, after: u64) -> std::io::Result<Option<Scrubbed>> {
         scrub::scrub(&self.shared, after)
+    }
+
+    /// Puts a batch in its place that is damaged here and was read from another copy of its range: the one that begins at
+    /// `base`. Returns whether it can be read now: not if these are other bytes than those that were here, if its head is
+    /// damaged too, or while its file is being written. A start that finds no checkpoint since takes it for damaged until it
+    /// is repaired again. Blocks on the disk.
+    pub fn repair(&self, key: RangeKey, base: Offset, batch: &[u8]) -> std::io::Result<bool> {
+        repair::repair(&self.shared, key, base, batch)
     }
 
     /// The damaged offsets of a range, ordered. Reads may find more.

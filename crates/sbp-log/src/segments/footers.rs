@@ -113,7 +113,7 @@ pub(crate) fn rebuild_all(segment: &Segment, end: u64) -> io::Result<BTreeMap<Ra
 }
 
 /// Calls `visit` with each batch in the groups before `end` whose head can be read.
-fn each_batch(segment: &Segment, end: u64, mut visit: impl FnMut(&EntryHead, IndexEntry)) -> io::Result<()> {
+pub(crate) fn each_batch(segment: &Segment, end: u64, mut visit: impl FnMut(&EntryHead, IndexEntry)) -> io::Result<()> {
     let length = end.min(segment.capacity);
     let mut image = vec![0; usize::try_from(length).map_err(io::Error::other)?];
     segment.file.read_at(0, &mut image)?;

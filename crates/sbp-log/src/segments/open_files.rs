@@ -92,6 +92,14 @@ impl SegmentHandle {
         }
     }
 
+    /// Writes bytes over those that are there, durably.
+    pub(crate) fn rewrite(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        // One descriptor, because another one would not report that the bytes could not be written.
+        let file = self.file()?;
+        file.write_at(position, bytes)?;
+        file.sync_data()
+    }
+
     fn close(&self) {
         if !self.pinned.load(Ordering::Acquire) {
             let file = self.file.lock().take();

@@ -1,6 +1,7 @@
-//! Work that no caller waits for: footers, checkpoints, compaction, and the search for damage.
+//! Work that no caller waits for: footers, checkpoints, compaction, the search for damage, and its repair.
 
 pub(crate) mod checkpoint;
 pub(crate) mod compaction;
 pub(crate) mod jobs;
+pub(crate) mod repair;
 pub(crate) mod scrub;

@@ -15,6 +15,7 @@ mod growth;
 mod marks;
 mod model;
 mod power_loss;
+mod repair;
 mod retention;
 mod shared;
 mod shared_model;

@@ -295,6 +295,29 @@ impl RangeState {
         self.damage.insert(at, (from, to));
     }
 
+    /// Takes a mark off offsets that can be read again.
+    pub(crate) fn unmark(&mut self, from: Offset, to: Offset) {
+        let damage = std::mem::take(&mut self.damage);
+        let left = |(a, b): (Offset, Offset)| [(a, b.min(from)), (a.max(to), b)];
+        self.damage = damage.into_iter().flat_map(left).filter(|(a, b)| a < b).collect();
+    }
+
+    /// Has these batches in its run in a segment: those that are there, and some that could not be read before.
+    pub(crate) fn list(&mut self, segment: u64, entries: &[IndexEntry]) {
+        let Some((first, rest)) = entries.split_first() else {
+            return;
+        };
+        let mut whole = Run::begin(segment, *first);
+        rest.iter().for_each(|entry| whole.push(*entry));
+        match self.runs.iter_mut().find(|run| run.segment == segment) {
+            Some(run) => *run = whole,
+            None => {
+                let at = self.runs.partition_point(|run| run.first < first.base);
+                self.runs.insert(at, whole);
+            }
+        }
+    }
+
     /// The damaged interval that contains the offset, or the next one after it.
     pub(crate) fn damage_at_or_after(&self, offset: Offset) -> Option<(Offset, Offset)> {
         let at = self.damage.partition_point(|&(_, to)| to <= offset);
