@@ -1,41 +1,53 @@
-"""Readers of a range of which one copy is damaged are served by the others."""
+"""Readers of a range of which one copy is damaged are served by the others, and so is its server."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import sbp_native as sbp
 from clusters import Cluster
+from sbp_native.testing import eventually
 
 VALUES = [b"record %04d" % number for number in range(100)]
 DAMAGED = 50
+#: Where groups begin in the log, and where the head of their first batch has its range.
+_GROUPS = 4096
+_HEAD = 64 + 20
 
 
-def flip(directory: Path, content: bytes) -> None:
-    """Turns over a bit of the first byte of that in the log."""
+def flip(directory: Path, content: bytes, part: str) -> None:
+    """Turns over a bit of a batch that has this, or of its head. The batch is the only one of its group."""
     for path in sorted(directory.glob("segment-*")):
         at = path.read_bytes().find(content)
-        if at >= 0:
-            with path.open("r+b") as file:
-                file.seek(at)
-                file.write(bytes([content[0] ^ 1]))
-            return
+        if at < 0:
+            continue
+        if part == "head":
+            at = at // _GROUPS * _GROUPS + _HEAD
+        with path.open("r+b") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ 1]))
+        return
     raise AssertionError("the record is in no segment")
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("which", [0, 1], ids=["primary", "follower"])
-def test_a_batch_that_is_damaged_on_one_server_is_read_from_another(tmp_path: Path, which: int) -> None:
-    """Of an open range, which is sealed as its server ends, and of a sealed one."""
+@pytest.mark.parametrize("part", ["batch", "head"])
+def test_a_batch_that_is_damaged_on_one_server_is_read_from_another(tmp_path: Path, which: int, part: str) -> None:
+    """Of an open range, which is sealed as its server ends, and of a sealed one. What has its head comes back."""
     with Cluster(tmp_path) as cluster, sbp.connect(cluster.address, timeout=30) as client:
         stream = client.create_stream("orders", replicas=3, acks=2)
         for value in VALUES:
             stream.append(value)
         damaged = cluster.holders(stream)[which]
         cluster.away(damaged, "ended")
-        flip(tmp_path / f"range-server-{damaged}", VALUES[DAMAGED])
+        flip(tmp_path / f"range-server-{damaged}", VALUES[DAMAGED], part)
         cluster.back(damaged)
         said = cluster.log(damaged)
         assert "damaged records cannot be served" in said
@@ -45,6 +57,15 @@ def test_a_batch_that_is_damaged_on_one_server_is_read_from_another(tmp_path: Pa
                 assert [value for batch in reader.stream("orders").read() for value in batch.values] == VALUES
                 assert reader.fetch("orders", DAMAGED)[0].values[0] == VALUES[DAMAGED]
             stream.seal()
-        if which == 0:
-            # It is asked first, so the records were read elsewhere.
-            assert "code=RS_DATA_CORRUPTED (2502)" in cluster.log(damaged)
+        if part == "head":
+            # Where the batch was is not known any more, so that it stays damaged.
+            assert "whole again" not in cluster.log(damaged)
+            if which == 0:
+                # It is asked first, so the records were read elsewhere.
+                assert "code=RS_DATA_CORRUPTED (2502)" in cluster.log(damaged)
+            return
+        eventually(lambda: "whole again, from another server's copy" in cluster.log(damaged), timeout=60)
+        cluster.away(damaged, "ended")
+        verify = [str(Path(sys.executable).with_name("sbp")), "verify", str(tmp_path / f"range-server-{damaged}")]
+        verified = subprocess.run(verify, capture_output=True, text=True, timeout=60, check=False)
+        assert verified.returncode == 0, verified.stdout + verified.stderr

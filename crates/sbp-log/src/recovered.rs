@@ -48,7 +48,7 @@ pub struct Damage {
 }
 
 /// Offsets of one range that cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DamagedInterval {
     /// The range.
     pub key: RangeKey,

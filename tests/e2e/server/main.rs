@@ -24,6 +24,7 @@ mod replication;
 mod replication_burials;
 mod replication_copies;
 mod replication_drain;
+mod replication_mend;
 mod replication_upkeep;
 mod retention;
 mod roles;

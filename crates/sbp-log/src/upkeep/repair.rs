@@ -62,11 +62,13 @@ pub(crate) fn repair(shared: &Shared, key: RangeKey, base: Offset, batch: &[u8])
     Ok(note(shared, key, &place))
 }
 
-/// Whether syncs of the file report errors of other writes to it, which must not be taken from who waits for them.
+/// Whether syncs of the file report errors of other writes to it, which must not be taken from who waits for them. The log
+/// does not go on in a file that it found damaged when it started.
 fn is_written(state: &State, shared: &Shared, segment: &Segment) -> bool {
     let is_unsynced =
         || segment.durability == Durability::None && segment.number >= shared.synced_below.load(Ordering::Acquire);
-    state.segments.contains_key(&segment.number) && (segment.number == state.last.segment || is_unsynced())
+    let live = state.segments.get(&segment.number).filter(|live| !live.damaged);
+    live.is_some() && (segment.number == state.last.segment || is_unsynced())
 }
 
 /// The place of the batch that begins at `base`; `None` if it is not known, or not needed any more.

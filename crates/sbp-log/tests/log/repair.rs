@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sbp_log::{FileSystem, Log, LogConfig};
+use sbp_log::{Durability, FileSystem, Log, LogConfig};
 use sbp_sim::{SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey};
 
@@ -113,6 +113,38 @@ fn batches_that_a_start_found_damaged_are_put_back() {
             assert_eq!(check_served(&log, &sent).len(), sent.len());
             log.shutdown().unwrap();
         }
+    }
+}
+
+#[test]
+fn the_last_batch_of_all_is_put_back_before_anything_is_appended_and_after() {
+    for (durability, appends) in [
+        (Durability::Fsync, false),
+        (Durability::Fsync, true),
+        (Durability::None, true),
+    ] {
+        let config = LogConfig {
+            durability,
+            ..in_place()
+        };
+        let fs = SimFileSystem::new();
+        let (log, _, acks) = open(&fs, &config).unwrap();
+        let mut sent = Sent::new();
+        append(&log, &acks, &[(1, 2, 1_000), (2, 1, 700), (1, 3, 1_800)], &mut sent);
+        log.shutdown().unwrap();
+        fs.damage(&first_segment(&fs), |bytes| bytes[2 * BLOCK + FIRST + 7] ^= 1)
+            .unwrap();
+        let (log, _, acks) = open(&fs, &config).unwrap();
+        assert_eq!(check_served(&log, &sent).len(), 2);
+        if appends {
+            append(&log, &acks, &[(1, 1, 500), (2, 1, 500)], &mut sent);
+        }
+        assert!(repair(&log, &sent, key(1), 2), "{durability:?}");
+        assert_eq!(check_served(&log, &sent).len(), sent.len());
+        log.shutdown().unwrap();
+        let (log, recovered, _) = open(&fs, &config).unwrap();
+        assert_eq!(recovered.damage, sbp_log::Damage::default(), "{durability:?}");
+        assert_eq!(check_served(&log, &sent).len(), sent.len());
     }
 }
 

@@ -164,9 +164,14 @@ impl Gate {
 
 /// `stream`: the name that the grant would have; empty when it is not to be told.
 fn forbidden(principal: &Principal, needed: &Requirement, what: &str, stream: &str) -> Refusal {
+    // A reader is not told to ask for the rights of a server.
+    let is_told = |right: &super::Right| {
+        *right != super::Right::Server || needed.rights.iter().all(|other| other != super::Right::Read)
+    };
     let grants: Vec<_> = needed
         .rights
         .iter()
+        .filter(is_told)
         .map(|right| match (right, stream) {
             (super::Right::Server, _) | (_, "") => right.word().to_owned(),
             (right, stream) => format!("{}:{stream}", right.word()),

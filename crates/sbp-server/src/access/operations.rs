@@ -73,7 +73,8 @@ pub(crate) struct Requirement {
 }
 
 const NOTHING: Rights = Rights::of(&[]);
-const READ: Rights = Rights::of(&[Right::Read]);
+/// A server reads what damage has taken from its own copies.
+const READ_OR_SERVER: Rights = Rights::of(&[Right::Read, Right::Server]);
 const WRITE: Rights = Rights::of(&[Right::Write]);
 const ADMIN: Rights = Rights::of(&[Right::Admin]);
 const SERVER: Rights = Rights::of(&[Right::Server]);
@@ -103,7 +104,7 @@ pub(crate) const REQUIREMENTS: &[Requirement] = &[
         SERVER,
     ),
     row(OpCode::APPEND, Subject::Stream, "append to", WRITE),
-    row(OpCode::FETCH, Subject::Stream, "read", READ),
+    row(OpCode::FETCH, Subject::Stream, "read", READ_OR_SERVER),
     row(OpCode::LIST_RANGES, Subject::Stream, "see the ranges of", ANY),
     row(
         OpCode::LIST_RANGES,

@@ -1,9 +1,11 @@
 //! Sends entries of shared ranges to the servers that hold them too.
 //!
 //! There is one task for each such server, with a connection of its own. It sends what the range server has for that
-//! server, several frames at a time, and gives back the answers. What a copy may do is decided in `range`.
+//! server, several frames at a time, and gives back the answers. What a copy may do is decided in `range`. Another task has
+//! those servers tell what damage has taken from the copies here.
 
 mod link;
+mod mend;
 mod request;
 
 use std::collections::HashMap;
@@ -48,6 +50,8 @@ pub(crate) struct FollowerLinks {
     links: Mutex<HashMap<ServerId, Link>>,
     /// Looks which servers are missed.
     look: OnceLock<JoinHandle<()>>,
+    /// Mends damaged copies.
+    mend: OnceLock<JoinHandle<()>>,
 }
 
 /// The task for one server.
@@ -65,11 +69,14 @@ impl FollowerLinks {
             dialling,
             links: Mutex::default(),
             look: OnceLock::new(),
+            mend: OnceLock::new(),
         });
         ranges.bound_copies(links.dialling.copy_bytes_per_second);
         ranges.listen(me, ranges.running_for(), links.dialling.patience);
         let look = look_who_is_missed(Arc::downgrade(ranges));
         let _first = links.look.set(links.dialling.runtime.spawn(look));
+        let mend = mend::mend_what_is_damaged(Arc::downgrade(&links), me);
+        let _first = links.mend.set(links.dialling.runtime.spawn(mend));
         ranges.hub.set_followers(Arc::new(WakeLinks(Arc::downgrade(&links))));
         links
     }
@@ -140,8 +147,8 @@ impl Followers for WakeLinks {
 
 impl Drop for FollowerLinks {
     fn drop(&mut self) {
-        if let Some(look) = self.look.get() {
-            look.abort();
+        for task in [&self.look, &self.mend].into_iter().filter_map(OnceLock::get) {
+            task.abort();
         }
         for link in self.links.lock().values() {
             if let Some(task) = link.task.get() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use sbp_frame::PayloadPart;
+use sbp_frame::{Frame, PayloadPart};
 use sbp_messages::{Encoder, Message};
 use sbp_session::SessionConfig;
 use sbp_transport::{ChannelOwner, Descriptors, ReconnectingChannel};
@@ -53,6 +53,19 @@ impl PeerChannel {
         request: &Q,
         timeout: Duration,
     ) -> Result<Vec<A>, PeerError> {
+        let frames = self.call_for_frames(request, timeout).await?;
+        let answers = frames.iter().map(|frame| A::decode(&frame.header));
+        answers
+            .collect::<Result<_, _>>()
+            .map_err(|error| PeerError::undecodable(&self.shared.channel.name(), &error))
+    }
+
+    /// As [`call`](Self::call), but returns the answer's frames with what they carry.
+    pub(crate) async fn call_for_frames<Q: Message>(
+        &self,
+        request: &Q,
+        timeout: Duration,
+    ) -> Result<Vec<Frame>, PeerError> {
         let deadline = Instant::now() + timeout;
         let mut header = BytesMut::new();
         request.encode(&mut Encoder::new(), &mut header);
@@ -67,8 +80,8 @@ impl PeerChannel {
                 deadline,
                 reply,
             })?;
-            let frames = match timeout_at(deadline.into(), answer).await {
-                Ok(Ok(Ended::Answered(frames))) => frames,
+            match timeout_at(deadline.into(), answer).await {
+                Ok(Ok(Ended::Answered(frames))) => return Ok(frames),
                 Ok(Ok(Ended::Refused(status))) => return Err(PeerError::Refused { peer: peer(), status }),
                 Ok(Ok(Ended::Unusable(what))) => return Err(PeerError::Unusable { peer: peer(), what }),
                 // The next one waits until there is a connection again.
@@ -84,11 +97,7 @@ impl PeerChannel {
                         last: self.shared.last_failure(),
                     });
                 }
-            };
-            let answers = frames.iter().map(|frame| A::decode(&frame.header));
-            return answers
-                .collect::<Result<_, _>>()
-                .map_err(|error| PeerError::undecodable(&peer(), &error));
+            }
         }
     }
 

@@ -200,6 +200,13 @@ impl RangeServer {
         keys
     }
 
+    /// The servers that hold a range too, or are about to; none if it is not held here.
+    pub(crate) fn holders(&self, key: RangeKey) -> Vec<ServerId> {
+        let ranges = self.hub.ranges.lock();
+        let set = ranges.table.range(key).map(|range| range.set.servers());
+        set.unwrap_or_default().to_vec()
+    }
+
     /// All ranges held, sorted by key.
     pub(crate) fn all_held(&self) -> Vec<HeldRange> {
         self.hub.ranges.lock().table.all_held()

@@ -1,0 +1,103 @@
+//! Records that the disk of one server has lost come back from the others.
+
+use sbp_e2e::damage::damage;
+use sbp_e2e::peer::{Peer, fetch_request, from};
+use sbp_e2e::wait::until;
+use sbp_messages::{ErrorCode, FetchResponse};
+use sbp_types::{ServerId, StreamId};
+
+use super::cluster::{Cluster, patient};
+use super::replication_copies::{seal_last, served};
+
+fn record(number: i64) -> Vec<u8> {
+    format!("record {number} of many").into_bytes()
+}
+
+/// A stream with so many records on three servers, each in a batch of its own.
+fn filled(cluster: &Cluster, count: i64) -> (StreamId, Vec<ServerId>) {
+    let (stream, on) = cluster.create(3, 3, 3);
+    for number in 0..count {
+        cluster.append(stream, &record(number));
+    }
+    (stream, on)
+}
+
+fn expected(count: i64) -> Vec<(i64, Vec<u8>)> {
+    (0..count).map(|number| (number, record(number))).collect()
+}
+
+/// The server is killed, its disk loses some records, and it starts again.
+fn lose(cluster: &mut Cluster, server: ServerId, records: &[i64]) {
+    cluster.kill(server);
+    for number in records {
+        damage(&cluster.directory_of(server), &record(*number));
+    }
+    cluster.start_again(server);
+}
+
+fn code_at(peer: &mut Peer, stream: StreamId, offset: i64) -> ErrorCode {
+    let (response, _): (FetchResponse, _) = peer.call(&fetch_request(0, 0, &[from(stream, offset)]), b"");
+    response.fetch_responses[0].status.code
+}
+
+/// Waits until the server itself serves all records.
+fn wait_until_whole(cluster: &Cluster, server: ServerId, stream: StreamId, count: i64) {
+    until("a whole copy", || {
+        let mut peer = cluster.peer(server);
+        let is_whole = (0..count).all(|offset| code_at(&mut peer, stream, offset) == ErrorCode::NONE);
+        is_whole.then_some(())
+    });
+    assert_eq!(served(cluster, server, stream, 0), expected(count));
+}
+
+#[test]
+fn records_that_a_disk_has_lost_come_back_from_the_other_servers_of_an_open_range_and_of_a_sealed_one() {
+    let mut cluster = Cluster::start(3, patient());
+    let (stream, on) = filled(&cluster, 12);
+    // Of the open range, which a primary that starts again has sealed.
+    lose(&mut cluster, on[1], &[0, 5, 6, 11]);
+    wait_until_whole(&cluster, on[1], stream, 12);
+    lose(&mut cluster, on[0], &[3, 11]);
+    wait_until_whole(&cluster, on[0], stream, 12);
+    seal_last(&cluster, stream);
+    lose(&mut cluster, on[2], &[7]);
+    wait_until_whole(&cluster, on[2], stream, 12);
+    // Each other's.
+    lose(&mut cluster, on[0], &[1]);
+    lose(&mut cluster, on[1], &[2]);
+    for server in [on[0], on[1]] {
+        wait_until_whole(&cluster, server, stream, 12);
+    }
+    // What was mended stays so when the server is alone.
+    for server in [on[0], on[1]] {
+        cluster.kill(server);
+    }
+    cluster.start_again(on[0]);
+    wait_until_whole(&cluster, on[0], stream, 12);
+}
+
+#[test]
+fn a_record_that_all_servers_have_lost_stays_lost_and_is_told_so_until_one_has_it_again() {
+    let mut cluster = Cluster::start(3, patient());
+    let (stream, on) = filled(&cluster, 6);
+    seal_last(&cluster, stream);
+    for server in &on {
+        cluster.kill(*server);
+        damage(&cluster.directory_of(*server), &record(2));
+    }
+    for server in &on {
+        cluster.start_again(*server);
+    }
+    for server in &on {
+        let mut peer = cluster.peer(*server);
+        until("what is left", || {
+            (code_at(&mut peer, stream, 3) == ErrorCode::NONE).then_some(())
+        });
+        assert_eq!(code_at(&mut peer, stream, 2), ErrorCode::RS_DATA_CORRUPTED);
+    }
+    // The disk gives the bytes back that it had.
+    cluster.kill(on[2]);
+    damage(&cluster.directory_of(on[2]), b"secord 2 of many");
+    cluster.start_again(on[2]);
+    wait_until_whole(&cluster, on[2], stream, 6);
+}
