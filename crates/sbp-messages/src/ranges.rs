@@ -17,6 +17,8 @@ tables! {
         pub zone: String,
         /// How often its directory was opened; 0: not told.
         pub starts: i64 = 0,
+        /// The highest term of a placement driver that it has followed; 0: not told, or none.
+        pub followed: i64 = 0,
     }
 
     /// A server that holds a range.

@@ -82,11 +82,17 @@ impl StartContext<'_> {
     }
 
     /// A channel to a placement driver, with this server's identity if it has one.
-    fn channel(&self, placement_driver: &str, me: Option<RangeServerName>) -> PeerChannel {
+    fn channel(
+        &self,
+        placement_driver: &str,
+        me: Option<RangeServerName>,
+        followed: Option<Arc<AtomicU64>>,
+    ) -> PeerChannel {
         let config = PeerConfig {
             addresses: vec![placement_driver.to_owned()],
             stays: true,
             hello: greeting(ClientRole::RANGE_SERVER, me),
+            followed,
             heartbeat_interval: self.config.cluster.heartbeat_interval,
             connect_timeout: CONNECT_TIMEOUT,
             tls: self.peer_tls.clone(),
@@ -204,7 +210,7 @@ impl OpenedRoles {
         let server_id = match storage.server_id {
             Some(id) => id,
             None => {
-                let drivers = Drivers::new(placement_driver, |address| context.channel(address, None));
+                let drivers = Drivers::new(placement_driver, |address| context.channel(address, None, None));
                 let asked = allocate_id(&drivers, context.advertise, context.config.default_timeout);
                 let id = context
                     .runtime
@@ -245,6 +251,7 @@ fn range_role(
     ranges.set_max_pending(context.config.max_pending_bytes);
     let range_store = RangeStore::start(hosted_ranges, store, Arc::clone(&ranges), Arc::clone(&parts.health));
     let range_store = range_store.map_err(StartError::io("start the metadata thread"))?;
+    let followed = range_store.followed();
     let me = RangeServerName {
         server_id,
         advertise_addr: context.advertise.to_owned(),
@@ -269,7 +276,9 @@ fn range_role(
     let role = Arc::new(RangeRole {
         server_id,
         _followers: followers,
-        drivers: Drivers::new(placement_drivers, |address| context.channel(address, Some(me.clone()))),
+        drivers: Drivers::new(placement_drivers, |address| {
+            context.channel(address, Some(me.clone()), Some(Arc::clone(&followed)))
+        }),
         range_store,
         ranges: Arc::downgrade(&ranges),
         runtime,
@@ -327,7 +336,7 @@ impl Candidate {
                 Ok(()) => self.give_id(deadline),
                 Err(refusal) => match self.leader_elsewhere() {
                     Some(leader) => {
-                        let drivers = Drivers::new(&[leader], |address| context.channel(address, None));
+                        let drivers = Drivers::new(&[leader], |address| context.channel(address, None, None));
                         let asked = allocate_id(&drivers, context.advertise, left.min(ASK_AGAIN));
                         context.runtime.block_on(asked).map_err(|error| error.to_refusal())
                     }

@@ -23,11 +23,11 @@ use super::questions::{append, create, described, leader, names, stream};
 /// How soon a stream can be made again after the leader has ended or stopped answering.
 const TAKEN_OVER: Duration = Duration::from_secs(5);
 
-struct Cluster {
+pub(crate) struct Cluster {
     drivers: Vec<Option<Serving>>,
     /// Where the drivers are.
-    addresses: Vec<String>,
-    servers: Vec<Serving>,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) servers: Vec<Serving>,
     location: String,
     directory: tempfile::TempDir,
 }
@@ -71,12 +71,12 @@ impl Cluster {
         self.drivers[index].as_ref().expect("it runs")
     }
 
-    fn kill(&mut self, index: usize) {
+    pub(crate) fn kill(&mut self, index: usize) {
         let driver = self.drivers[index].take().expect("it runs");
         driver.end(Signal::KILL);
     }
 
-    fn start_again(&mut self, index: usize) {
+    pub(crate) fn start_again(&mut self, index: usize) {
         self.drivers[index] = Some(self.driver(index, &self.addresses[index]).start());
     }
 
@@ -88,17 +88,17 @@ impl Cluster {
     }
 
     /// Which driver leads, as it says itself.
-    fn leader(&self, among: &[String]) -> usize {
+    pub(crate) fn leader(&self, among: &[String]) -> usize {
         let leader = leader(among);
         self.addresses.iter().position(|known| *known == leader).unwrap()
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         client(&self.addresses.join(","))
     }
 }
 
-fn started(name: &str, servers: usize) -> (Etcd, Cluster) {
+pub(crate) fn started(name: &str, servers: usize) -> (Etcd, Cluster) {
     let etcd = Etcd::start(1);
     let cluster = Cluster::start(&etcd, name, servers);
     (etcd, cluster)

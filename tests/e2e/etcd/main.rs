@@ -7,6 +7,7 @@ mod calls;
 mod combined;
 mod drivers;
 mod members;
+mod put_back;
 mod questions;
 
 use std::time::{Duration, Instant};

@@ -2,11 +2,14 @@
 
 use std::fs;
 
-use sbp_e2e::admin::{Admin, created, range_id, stream_named};
+use sbp_e2e::admin::{created, range_id, stream_named};
 use sbp_e2e::peer::Peer;
 use sbp_e2e::servers::{config, copy_all};
 use sbp_e2e::wait::until;
-use sbp_messages::{ErrorCode, SealKind, Stream};
+use sbp_frame::Flags;
+use sbp_messages::{
+    ErrorCode, Message, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream, SystemErrorResponse,
+};
 use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::StreamId;
 
@@ -19,6 +22,23 @@ fn create(placement: &Server, stream: &Stream) -> StreamId {
         let (made, _, code) = created(&mut driver, vec![stream.clone()]).remove(0);
         (code == ErrorCode::NONE).then_some(made.stream_id)
     })
+}
+
+/// What becomes of a seal of the stream's first range: of the request as a whole, or of its entry.
+fn asked_to_seal(driver: &mut Peer, stream: StreamId) -> Status {
+    let request = SealRangesRequest {
+        ranges: vec![range_id(stream, 0)],
+        kind: SealKind::PLACEMENT_DRIVER,
+        ..SealRangesRequest::default()
+    };
+    let call = driver.send(&request, b"");
+    let frame = driver.recv();
+    assert_eq!(frame.call_id, call);
+    if frame.flags.contains(Flags::SYSTEM_ERROR) {
+        return SystemErrorResponse::decode(&frame.header).unwrap().status;
+    }
+    let mut answer = SealRangesResponse::decode(&frame.header).unwrap();
+    answer.seal_responses.remove(0).status
 }
 
 #[test]
@@ -53,7 +73,7 @@ fn a_placement_driver_with_an_older_copy_of_its_metadata_is_refused_by_name_unti
     placement = placement_driver(&of_driver, &address);
     let mut driver = Peer::connect(&placement);
     let refused = until("the range server is asked", || {
-        let status = driver.seal(range_id(early, 0), SealKind::PLACEMENT_DRIVER).status;
+        let status = asked_to_seal(&mut driver, early);
         assert!(!status.is_success());
         (status.code == ErrorCode::PD_NOT_LEADER).then_some(status)
     });
@@ -68,8 +88,7 @@ fn a_placement_driver_with_an_older_copy_of_its_metadata_is_refused_by_name_unti
     placement = placement_driver(&of_driver, &address);
     let mut driver = Peer::connect(&placement);
     until("the range server is there", || {
-        let made = driver.seal(range_id(early, 0), SealKind::PLACEMENT_DRIVER);
-        made.status.is_success().then_some(())
+        asked_to_seal(&mut driver, early).is_success().then_some(())
     });
     assert_eq!(here.fetch_all(late, 0).len(), 2);
 }

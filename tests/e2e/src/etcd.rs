@@ -1,7 +1,8 @@
 //! Real etcds: members in processes of their own, on ports of loopback and in a temporary directory.
 
+use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -69,7 +70,7 @@ impl Etcd {
     /// Starts a member, in its directory.
     pub fn start_member(&mut self, index: usize) {
         let member = &mut self.members[index];
-        let output = std::fs::OpenOptions::new()
+        let output = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.directory.path().join(format!("{index}.log")))
@@ -91,6 +92,25 @@ impl Etcd {
         let mut process = self.members[index].process.take().expect("it runs");
         process.kill().unwrap();
         process.wait().unwrap();
+    }
+
+    /// Copies the directory of a member that does not run, as a snapshot does.
+    pub fn copy(&self, index: usize) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        copy_directory(&self.data(index), copy.path());
+        copy
+    }
+
+    /// Puts such a copy in the place of the directory of a member that does not run, and returns what was there.
+    pub fn put_back(&self, index: usize, copy: &tempfile::TempDir) -> tempfile::TempDir {
+        let before = self.copy(index);
+        fs::remove_dir_all(self.data(index)).unwrap();
+        copy_directory(copy.path(), &self.data(index));
+        before
+    }
+
+    fn data(&self, index: usize) -> PathBuf {
+        self.directory.path().join(format!("m{index}"))
     }
 
     /// Stops a member's process in its tracks, without its end: connections to it stay, and nobody answers.
@@ -118,7 +138,7 @@ impl Etcd {
                     let log = self.directory.path().join(format!("{index}.log"));
                     #[allow(clippy::print_stderr, reason = "the harness shows it where the test fails")]
                     {
-                        eprintln!("etcd member {index}: {}", std::fs::read_to_string(log).unwrap());
+                        eprintln!("etcd member {index}: {}", fs::read_to_string(log).unwrap());
                     }
                     return false;
                 }
@@ -126,6 +146,19 @@ impl Etcd {
             }
         }
         true
+    }
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let there = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_directory(&entry.path(), &there);
+        } else {
+            fs::copy(entry.path(), there).unwrap();
+        }
     }
 }
 

@@ -89,6 +89,7 @@ fn note_presence(
     replicates: bool,
 ) -> Option<ServerId> {
     let id = server.server_id;
+    placement.note_followed(id, server.followed);
     if placement.takes_on_trust(id) {
         placement.heard(id, connection, replicates);
         return Some(id);

@@ -161,7 +161,8 @@ async fn put_back(ranges: &Arc<RangeServer>, damaged: DamagedInterval, sent: Sen
     let repaired = tokio::task::spawn_blocking(move || log.log.repair(key, base, &batch)).await;
     match repaired {
         Ok(Ok(true)) => {
-            tracing::info!(
+            // As loud as what the damage was told with, so that one does not stand alone.
+            tracing::warn!(
                 stream = key.stream.0,
                 range = key.range.0,
                 from = base.0,

@@ -90,6 +90,7 @@ impl FollowerLinks {
             connect_timeout: CONNECT_TIMEOUT,
             tls: dialling.tls.clone(),
             token: dialling.token.clone(),
+            followed: None,
             stays: false,
         };
         PeerChannel::new(config, dialling.runtime.clone(), Arc::clone(&dialling.descriptors))

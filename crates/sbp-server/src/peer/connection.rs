@@ -174,6 +174,9 @@ impl PeerConnection {
 
     fn greet(&mut self, session: &mut Session, now: Instant) {
         self.header.clear();
+        if let (Some(me), Some(followed)) = (&mut self.hello.range_server, &self.channel.config.followed) {
+            me.followed = i64::try_from(followed.load(Ordering::Relaxed)).unwrap_or(i64::MAX);
+        }
         self.hello.encode(&mut self.encoder, &mut self.header);
         let user = self.next_user();
         let outgoing = Outgoing {

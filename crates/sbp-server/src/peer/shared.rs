@@ -32,6 +32,8 @@ pub(crate) struct PeerConfig {
     pub(crate) addresses: Vec<String>,
     /// What the peer is told first on each connection, and again while it is idle.
     pub(crate) hello: HeartbeatRequest,
+    /// The highest term that this range server has followed, which the peer is told with that.
+    pub(crate) followed: Option<Arc<AtomicU64>>,
     /// How often it is told.
     pub(crate) heartbeat_interval: Duration,
     /// How long dialling, and the answer to a greeting, may take.

@@ -24,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn channel(addresses: &[&str], stays: bool) -> PeerChannel {
     let config = PeerConfig {
+        followed: None,
         addresses: addresses.iter().map(ToString::to_string).collect(),
         hello: HeartbeatRequest {
             client_id: "test".to_owned(),

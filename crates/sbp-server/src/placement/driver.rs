@@ -3,8 +3,8 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -41,6 +41,8 @@ pub(crate) struct PlacementDriver {
     /// Who leads; `None`: there is no other placement driver.
     election: Option<Arc<dyn Election>>,
     office: RwLock<Office>,
+    /// The highest term of a placement driver that a range server has said that it followed; 0: none.
+    highest_followed: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -114,6 +116,7 @@ impl PlacementDriver {
             times,
             election,
             office: RwLock::default(),
+            highest_followed: AtomicU64::default(),
             thread: Mutex::default(),
         }
     }
@@ -176,14 +179,47 @@ impl PlacementDriver {
     ///
     /// Another one leads, or nobody does, or it is not known.
     pub(crate) fn check_leads(&self) -> Result<(), Refusal> {
-        let Some(election) = &self.election else { return Ok(()) };
+        let Some(election) = &self.election else {
+            return self.check_newest(self.office.read().term);
+        };
         let term = election.term()?;
         let office = self.office.read();
         if office.events.is_some() && office.term == term {
-            return Ok(());
+            return self.check_newest(term);
         }
         let message = "this placement driver has just begun to lead its cluster, and reads the metadata: try again";
         Err(Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message))
+    }
+
+    /// Notes the highest term of a placement driver that a range server has followed.
+    pub(crate) fn note_followed(&self, server: ServerId, followed: i64) {
+        let followed = Term(u64::try_from(followed).unwrap_or(0));
+        let is_news = self.highest_followed.fetch_max(followed.0, Ordering::Relaxed) < followed.0;
+        let leads_in = {
+            let office = self.office.read();
+            office.events.as_ref().map(|_| office.term)
+        };
+        if is_news
+            && let Some(term) = leads_in
+            && let Err(refusal) = self.check_newest(term)
+        {
+            tracing::error!(%server, "{}", refusal.message);
+        }
+    }
+
+    /// Whether nobody has followed a later term than this: metadata that were put back from an older copy give numbers of
+    /// streams out again, and know nothing of what was decided since.
+    fn check_newest(&self, term: Term) -> Result<(), Refusal> {
+        let followed = Term(self.highest_followed.load(Ordering::Relaxed));
+        if followed <= term {
+            return Ok(());
+        }
+        let message = format!(
+            "this placement driver leads in term {term}, and a range server has followed one of term {followed}: another one \
+             leads by now, or the metadata were put back from an older copy. Such a copy is followed by nobody; give the \
+             placement drivers the newest metadata that there are"
+        );
+        Err(Refusal::new(ErrorCode::PD_NOT_LEADER, message))
     }
 
     /// Whether a range server with an id of which this placement driver does not know that it was given out may be noted:

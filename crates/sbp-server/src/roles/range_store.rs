@@ -104,7 +104,7 @@ impl RangeStore {
         health: Arc<Health>,
     ) -> io::Result<Self> {
         let (sender, jobs) = mpsc::channel();
-        let followed = Arc::new(AtomicU64::default());
+        let followed = Arc::new(AtomicU64::new(hosted_ranges.followed.get().0));
         let worker = Worker {
             followed: Arc::clone(&followed),
             hosted_ranges,
@@ -123,6 +123,11 @@ impl RangeStore {
             thread: Mutex::new(Some(thread)),
             followed,
         })
+    }
+
+    /// The highest term of a placement driver that was followed; 0: none.
+    pub(crate) fn followed(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.followed)
     }
 
     /// Whether the placement driver of this term is followed already, so that it need not be asked of the thread.

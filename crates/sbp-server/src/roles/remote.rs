@@ -98,6 +98,7 @@ impl RangeServers for RemoteServers {
             connect_timeout: CONNECT_TIMEOUT,
             tls: self.tls.clone(),
             token: self.token.clone(),
+            followed: None,
             stays: false,
         };
         let channel = PeerChannel::new(config, self.runtime.clone(), Arc::clone(&self.descriptors));

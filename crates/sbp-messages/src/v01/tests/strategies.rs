@@ -58,12 +58,15 @@ pub(super) fn status() -> BoxedStrategy<Status> {
 }
 
 pub(super) fn range_server() -> impl Strategy<Value = RangeServer> {
-    (any::<i32>(), string(), string(), or_absent()).prop_map(|(id, advertise_addr, zone, starts)| RangeServer {
-        server_id: ServerId(id),
-        advertise_addr,
-        zone,
-        starts,
-    })
+    (any::<i32>(), string(), string(), or_absent(), or_absent()).prop_map(
+        |(id, advertise_addr, zone, starts, followed)| RangeServer {
+            server_id: ServerId(id),
+            advertise_addr,
+            zone,
+            starts,
+            followed,
+        },
+    )
 }
 
 pub(super) fn range() -> impl Strategy<Value = Range> {

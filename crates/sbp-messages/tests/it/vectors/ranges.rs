@@ -13,6 +13,7 @@ pub(crate) fn range_server(n: &mut Count) -> RangeServer {
         advertise_addr: n.text(),
         zone: n.extension(String::new(), Count::text),
         starts: n.extension(0, Count::long),
+        followed: n.extension(0, Count::long),
     }
 }
 

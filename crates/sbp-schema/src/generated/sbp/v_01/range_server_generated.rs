@@ -22,6 +22,7 @@ impl<'a> RangeServer<'a> {
   pub const VT_ADVERTISE_ADDR: ::flatbuffers::VOffsetT = 6;
   pub const VT_ZONE: ::flatbuffers::VOffsetT = 8;
   pub const VT_STARTS: ::flatbuffers::VOffsetT = 10;
+  pub const VT_FOLLOWED: ::flatbuffers::VOffsetT = 12;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -33,6 +34,7 @@ impl<'a> RangeServer<'a> {
     args: &'args RangeServerArgs<'args>
   ) -> ::flatbuffers::WIPOffset<RangeServer<'bldr>> {
     let mut builder = RangeServerBuilder::new(_fbb);
+    if let Some(x) = args.followed { builder.add_followed(x); }
     if let Some(x) = args.starts { builder.add_starts(x); }
     if let Some(x) = args.zone { builder.add_zone(x); }
     if let Some(x) = args.advertise_addr { builder.add_advertise_addr(x); }
@@ -69,6 +71,13 @@ impl<'a> RangeServer<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(RangeServer::VT_STARTS, None)}
   }
+  #[inline]
+  pub fn followed(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(RangeServer::VT_FOLLOWED, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for RangeServer<'_> {
@@ -81,6 +90,7 @@ impl ::flatbuffers::Verifiable for RangeServer<'_> {
      .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("advertise_addr", Self::VT_ADVERTISE_ADDR, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<&str>>("zone", Self::VT_ZONE, false)?
      .visit_field::<i64>("starts", Self::VT_STARTS, false)?
+     .visit_field::<i64>("followed", Self::VT_FOLLOWED, false)?
      .finish();
     Ok(())
   }
@@ -90,6 +100,7 @@ pub struct RangeServerArgs<'a> {
     pub advertise_addr: Option<::flatbuffers::WIPOffset<&'a str>>,
     pub zone: Option<::flatbuffers::WIPOffset<&'a str>>,
     pub starts: Option<i64>,
+    pub followed: Option<i64>,
 }
 impl<'a> Default for RangeServerArgs<'a> {
   #[inline]
@@ -99,6 +110,7 @@ impl<'a> Default for RangeServerArgs<'a> {
       advertise_addr: None,
       zone: None,
       starts: None,
+      followed: None,
     }
   }
 }
@@ -125,6 +137,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RangeServerBuilder<'a, 'b, A>
     self.fbb_.push_slot_always::<i64>(RangeServer::VT_STARTS, starts);
   }
   #[inline]
+  pub fn add_followed(&mut self, followed: i64) {
+    self.fbb_.push_slot_always::<i64>(RangeServer::VT_FOLLOWED, followed);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RangeServerBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     RangeServerBuilder {
@@ -146,6 +162,7 @@ impl ::core::fmt::Debug for RangeServer<'_> {
       ds.field("advertise_addr", &self.advertise_addr());
       ds.field("zone", &self.zone());
       ds.field("starts", &self.starts());
+      ds.field("followed", &self.followed());
       ds.finish()
   }
 }
