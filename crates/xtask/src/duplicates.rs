@@ -24,9 +24,14 @@ const KNOWN: [Known; 10] = [
         reason: "jsonwebtoken asks for 0.22, arrow-cast and pem for 0.23",
     },
     Known {
-        name: "cpufeatures",
-        versions: &["0.2", "0.3"],
-        reason: "sha2 0.10 asks for 0.2; chacha20, under proptest, for 0.3 in tests alone",
+        name: "crypto-common",
+        versions: &["0.1", "0.2"],
+        reason: "as digest",
+    },
+    Known {
+        name: "digest",
+        versions: &["0.10", "0.11"],
+        reason: "traits alone: crc-fast asks for 0.10, sha2 for 0.11",
     },
     Known {
         name: "getrandom",
@@ -56,17 +61,12 @@ const KNOWN: [Known; 10] = [
     Known {
         name: "syn",
         versions: &["2", "3"],
-        reason: "in macros and in xtask, not in what is shipped: serde_derive, clap_derive, pyo3 and tokio ask for 3, others for 2",
+        reason: "in macros, not in what is shipped: serde_derive, clap_derive, pyo3 and tokio ask for 3, others for 2",
     },
     Known {
         name: "untrusted",
         versions: &["0.7", "0.9"],
         reason: "aws-lc-rs asks for 0.7, rustls-webpki for 0.9",
-    },
-    Known {
-        name: "winnow",
-        versions: &["0.7", "1"],
-        reason: "toml 0.9 writes with 0.7, and its toml_parser reads with 1",
     },
 ];
 
