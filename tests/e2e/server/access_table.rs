@@ -242,6 +242,13 @@ fn grant(right: Right, on: &str) -> String {
     }
 }
 
+/// Whether there is a right, beside these, with which one sees a stream.
+fn others_see(rights: &[Right]) -> bool {
+    [Right::Read, Right::Write, Right::Admin, Right::Server]
+        .iter()
+        .any(|right| !rights.contains(right))
+}
+
 #[test]
 fn each_operation_needs_what_its_row_says() {
     let names = Names::default();
@@ -271,6 +278,7 @@ fn each_operation_needs_what_its_row_says() {
         let others: Vec<_> = others.map(|right| grant(*right, "")).collect();
         let others: Vec<_> = others.iter().map(String::as_str).collect();
         let lacking = names.add(&format!("lacking{place}"), &others);
+        let nobody = names.add(&format!("nobody{place}"), &["read:elsewhere"]);
         let (stream, name) = fresh("lacking");
         let mut having = Vec::new();
         for right in &row.rights {
@@ -283,9 +291,9 @@ fn each_operation_needs_what_its_row_says() {
             let token = names.add(&format!("having{place}"), &[&grant(*right, on)]);
             having.push((token, stream, name));
         }
-        cases.push((row, lacking, stream, name, having));
+        cases.push((row, lacking, nobody, stream, name, having));
     }
-    for (row, lacking, stream, name, having) in cases {
+    for (row, lacking, nobody, stream, name, having) in cases {
         let what = format!("{} about {:?}", row.opcode, row.subject);
         let mut peer = connect(&lacking);
         let refused = ask(&mut peer, &row, &lacking, stream, &name);
@@ -295,8 +303,21 @@ fn each_operation_needs_what_its_row_says() {
         }
         assert_eq!(refused.code, ErrorCode::FORBIDDEN, "{what}: {refused}");
         if row.subject == Subject::Stream {
+            // Who has another right on the stream is told by its name what is missing, ...
+            if others_see(&row.rights) {
+                // A reader is not told of the right of a server.
+                let reads = row.rights.contains(&Right::Read);
+                let told = row.rights.iter().filter(|right| !reads || **right != Right::Server);
+                let missing: Vec<_> = told.map(|right| grant(*right, &name)).collect();
+                let missing = format!("the grant {};", missing.join(" or ").replace('*', ""));
+                assert!(refused.message.contains(&missing), "{what}: {refused}");
+            }
+            // ... and who has none not even whether there is such a stream.
+            let mut peer = connect(&nobody);
+            let refused = ask(&mut peer, &row, &nobody, stream, &name);
+            assert_eq!(refused.code, ErrorCode::FORBIDDEN, "{what}: {refused}");
             let unknown = StreamId(1_000_000);
-            let alike = ask(&mut peer, &row, &lacking, unknown, &name);
+            let alike = ask(&mut peer, &row, &nobody, unknown, &name);
             let text = |status: &Status, id: StreamId| status.message.replace(&format!("stream {id}"), "stream N");
             assert_eq!(
                 (alike.code, text(&alike, unknown)),

@@ -1,5 +1,6 @@
 //! What the peer of one connection may do.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use sbp_frame::OpCode;
@@ -114,7 +115,8 @@ impl Gate {
 
     /// Whether the peer may do this to the stream with this id. `judge` finds its name and returns what it is handed says
     /// of it. The answer is the same, and is found in the same way, whether the stream exists or not, unless the peer has
-    /// a right on everything: then it is for whoever does it to say that there is no such stream.
+    /// the right on everything, when it is for whoever does it to say that there is no such stream, or another right on the
+    /// stream.
     pub(crate) fn check_id(
         &self,
         opcode: OpCode,
@@ -146,8 +148,22 @@ impl Gate {
         if principal.has_everywhere(needed.rights) {
             return Ok(());
         }
-        if judge(stream, &|name| principal.has(needed.rights, name.unwrap_or_default())) {
+        let sees = required_grant(OpCode::DESCRIBE_STREAMS, Subject::Stream).rights;
+        let seen = RefCell::new(None);
+        let allowed = judge(stream, &|name| {
+            let text = name.unwrap_or_default();
+            let has = principal.has(needed.rights, text);
+            if !has && principal.has(sees, text) {
+                seen.replace(name.map(str::to_owned));
+            }
+            has
+        });
+        if allowed {
             return Ok(());
+        }
+        // Who has another right on it knows that it is there, and is told by its name what is missing.
+        if let Some(name) = seen.into_inner() {
+            return Err(forbidden(principal, needed, &format!(" stream {name:?}"), &name));
         }
         let what = format!(" stream {stream}, or there is no such stream");
         Err(forbidden(principal, needed, &what, ""))
@@ -255,6 +271,24 @@ mod tests {
                 assert_eq!(looks(&all, opcode, id), (0, true), "{opcode} of {id}");
             }
         }
+    }
+
+    #[test]
+    fn who_sees_a_stream_is_told_by_its_name_what_is_missing() {
+        let gate = gate(&["read:orders/*"]);
+        let refused = gate
+            .check_id(OpCode::APPEND, StreamId(1), judge)
+            .expect_err("forbidden");
+        assert_eq!(refused.code, ErrorCode::FORBIDDEN);
+        assert_eq!(
+            refused.message,
+            "billing may not append to stream \"orders/eu\": that needs the grant write:orders/eu; ask the server's operator \
+             for it"
+        );
+        // One without a name has none to be told.
+        let refused = self::gate(&["read:*"]).check_id(OpCode::APPEND, StreamId(3), judge);
+        let refused = refused.expect_err("forbidden").message;
+        assert!(refused.contains("stream 3, or there is no such stream"), "{refused}");
     }
 
     #[test]
