@@ -439,15 +439,14 @@ fn open_ranges_are_spread_and_an_end_by_force_is_refused_where_it_is_not_needed(
     assert_eq!(open(&cluster_when(driver, |_| true)), [0, 4]);
     let sealed = done(driver, &["cluster", "balance"]);
     assert!(sealed.contains("2 ranges were sealed"), "{sealed}");
-    // A range whose other server was not asked in time stays, and is moved by the next command.
-    until("an even spread", || {
+    // A range whose other server was not asked in time stays, and is moved by the next command. Between its old server and the
+    // new one a stream has a range on both: a command that comes then may move one too many, which a later one moves back, and
+    // counts that are even then need not stay so.
+    until("an even spread that nothing is to be done about", || {
+        let said = done(driver, &["cluster", "balance"]);
         let is_even = open(&cluster_when(driver, |_| true)) == [2, 2];
-        is_even.then_some(()).or_else(|| {
-            done(driver, &["cluster", "balance"]);
-            None
-        })
+        (is_even && said.contains("nothing to do")).then_some(())
     });
-    assert!(done(driver, &["cluster", "balance"]).contains("nothing to do"));
     done(driver, &["stream", "create", "safe", "--replicas", "2", "--acks", "2"]);
     let why = refused(driver, &["cluster", "force-seal", "nothing"]);
     assert!(why.contains("STREAM/INDEX"), "{why}");
