@@ -102,6 +102,48 @@ fn a_flipped_byte_is_named_with_file_stream_and_offsets_and_nothing_is_changed()
     assert_eq!(report(&damaged)["faults"][0]["file"], metadata.to_str().unwrap());
 }
 
+/// Of a batch whose head is damaged those behind it tell what is missing. Where none can tell, nothing is made up.
+#[test]
+fn a_damaged_head_of_a_batch_costs_what_others_tell_and_perhaps_more() {
+    const GROUP: usize = 4_096;
+    // Behind the head of its group.
+    const HEAD: usize = 70;
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), "127.0.0.1:0");
+    text(&run(&server, &["stream", "create", "orders"], ""));
+    // A group each.
+    for records in ["first\nb\n", "second\nd\n", "third\nf\n"] {
+        text(&run(&server, &["append", "orders"], records));
+    }
+    server.end(Signal::KILL);
+    let segment = dir.path().join("segment-0000000000000001");
+    let bytes = fs::read(&segment).unwrap();
+    let second = serde_json::json!([{"stream": 1, "name": "orders", "range": 0, "from": 2, "to": 4}]);
+    for (record, lost) in [
+        ("first", serde_json::json!([])),
+        ("second", second),
+        ("third", serde_json::json!([])),
+    ] {
+        let at = bytes.windows(record.len()).position(|found| found == record.as_bytes());
+        let group = at.unwrap() / GROUP * GROUP;
+        let mut damaged = bytes.clone();
+        damaged[group + HEAD] ^= 1;
+        fs::write(&segment, &damaged).unwrap();
+        let found = verify(dir.path(), &["--json"]);
+        assert_eq!(found.status.code(), Some(3), "{record}: {}", errors(&found));
+        let fault = &report(&found)["faults"][0];
+        assert_eq!(fault["file"], segment.to_str().unwrap(), "{record}");
+        assert_eq!(fault["from_byte"], group, "{record}: {fault}");
+        assert_eq!(
+            (&fault["lost"], &fault["more_lost"]),
+            (&lost, &true.into()),
+            "{record}: {fault}"
+        );
+        let said = String::from_utf8(verify(dir.path(), &[]).stdout).unwrap();
+        assert!(said.contains("more records may be lost; nothing tells which"), "{said}");
+    }
+}
+
 #[test]
 fn a_flipped_byte_of_the_superblock_is_no_fault_of_the_metadata() {
     let dir = tempfile::tempdir().unwrap();
