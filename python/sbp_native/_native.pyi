@@ -296,6 +296,9 @@ class ClusterInfo:
     """The servers that place streams."""
 
     @property
+    def id(self) -> str | None:
+        """The id of the cluster: 32 hexadecimal digits. None: the server did not say it."""
+    @property
     def members(self) -> list[ClusterMember]:
         """All of them."""
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -259,6 +260,9 @@ def test_the_cluster_says_who_decides(server: sbp.Server, client: sbp.Client) ->
     assert cluster.leader is not None
     assert cluster.leader.is_leader
     assert server.address in repr(cluster)
+    assert cluster.id is not None
+    assert re.fullmatch("[0-9a-f]{32}", cluster.id)
+    assert client.cluster().id == cluster.id
     servers = cluster.range_servers
     assert servers is not None
     assert [server.address for server in servers] == [server.address]

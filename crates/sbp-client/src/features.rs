@@ -1,7 +1,9 @@
 //! What the peer said of itself in HEARTBEAT.
 
+use sbp_types::ClusterId;
+
 /// What this client offers: names it understands, values chosen by the server.
-pub(crate) const OFFERED: [&str; 14] = [
+pub(crate) const OFFERED: [&str; 15] = [
     "names",
     "conditional-append",
     "idempotence",
@@ -11,6 +13,7 @@ pub(crate) const OFFERED: [&str; 14] = [
     "identity",
     "durability",
     "server-id",
+    "cluster",
     "max-calls",
     "max-bytes",
     "max-waits",
@@ -61,6 +64,8 @@ pub struct Features {
     pub durability: Durability,
     /// The server's number, if it told it.
     pub server_id: Option<i32>,
+    /// The id of the cluster that the server belongs to, if it told it.
+    pub cluster: Option<ClusterId>,
     /// Calls it takes at once.
     pub max_calls: usize,
     /// Bytes of requests it takes at once.
@@ -82,6 +87,7 @@ impl Default for Features {
             withdraw: false,
             durability: Durability::Unknown,
             server_id: None,
+            cluster: None,
             max_calls: 1_024,
             max_bytes: 64 << 20,
             max_waits: 256,
@@ -110,6 +116,7 @@ impl Features {
                         _ => Durability::Unknown,
                     }
                 }
+                "cluster" => agreed.cluster = value.parse().ok(),
                 "server-id" => agreed.server_id = value.parse().ok(),
                 "max-calls" => set_limit(&mut agreed.max_calls, value),
                 "max-bytes" => set_limit(&mut agreed.max_bytes, value),
@@ -139,6 +146,7 @@ mod tests {
             ("bounded-fetch", "1"),
             ("durability", "none"),
             ("server-id", "7"),
+            ("cluster", "000102030405060708090a0b0c0d0e0f"),
             ("max-calls", "12"),
             ("max-waits", "0"),
             ("max-entries", "many"),
@@ -147,6 +155,8 @@ mod tests {
         assert!(agreed.bounded_fetch && !agreed.names);
         assert_eq!(agreed.durability, Durability::None);
         assert_eq!(agreed.server_id, Some(7));
+        let cluster = agreed.cluster.map(|cluster| cluster.to_string());
+        assert_eq!(cluster.as_deref(), Some("000102030405060708090a0b0c0d0e0f"));
         assert_eq!(
             (agreed.max_calls, agreed.max_waits, agreed.max_entries),
             (12, 256, 1_024)

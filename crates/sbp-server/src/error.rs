@@ -114,6 +114,30 @@ pub enum StartError {
         /// The role it belongs to.
         found: &'static str,
     },
+    /// The directory belongs to one cluster, and the metadata in the etcd are those of another one.
+    #[error(
+        "the data directory {} belongs to the cluster {known}, and the metadata in {store} are {found}: give the location of \
+         the metadata of that cluster (--metadata), or start with an empty data directory",
+        .path.display()
+    )]
+    OtherCluster {
+        /// The data directory.
+        path: PathBuf,
+        /// The id of the cluster that it belongs to.
+        known: String,
+        /// Where the metadata are.
+        store: String,
+        /// Whose they are.
+        found: String,
+    },
+    /// What the etcd has for the id of the cluster cannot be used.
+    #[error("the id of the cluster in {store} cannot be read: {what}; put back what was there")]
+    StoredClusterId {
+        /// Where the metadata are.
+        store: String,
+        /// The key, and what is wrong with it.
+        what: String,
+    },
     /// Metadata in an etcd are for servers that are placement drivers.
     #[error(
         "metadata in etcd ({location}) are for placement drivers, and this one is a range server alone: give it both roles, or the addresses of its placement drivers without the etcd"

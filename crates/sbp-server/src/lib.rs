@@ -10,6 +10,7 @@
 pub mod access;
 mod background;
 mod backup;
+mod cluster_id;
 mod config;
 mod connection;
 mod connections;

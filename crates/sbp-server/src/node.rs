@@ -8,6 +8,7 @@ use sbp_messages::{ClientRole, ErrorCode};
 use sbp_types::StreamId;
 
 use crate::access::{Access, Audit, Moment};
+use crate::cluster_id::Learned;
 use crate::etcd::Campaign;
 use crate::failure::Health;
 use crate::identity::Identity;
@@ -42,6 +43,8 @@ pub(crate) struct Node {
     /// The file that tells who changed what; `None`: nobody keeps one.
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) offer: Offer,
+    /// The cluster's id, once it is known.
+    pub(crate) cluster: Learned,
     pub(crate) limits: ConnectionLimits,
     /// `None` in a process that is only a range server.
     pub(crate) placement: Option<Arc<PlacementDriver>>,

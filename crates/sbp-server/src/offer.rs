@@ -2,6 +2,7 @@
 
 use sbp_messages::{Feature, HeartbeatRequest, HeartbeatResponse, Status, features};
 use sbp_session::Limits;
+use sbp_types::ClusterId;
 
 use crate::identity::{Identity, SPEAKS_REPLICATION};
 
@@ -49,13 +50,20 @@ impl Offer {
         }
     }
 
-    /// The answer that refuses a HEARTBEAT: no features are agreed.
-    pub(crate) fn refusal(&self, request: HeartbeatRequest, status: Status) -> HeartbeatResponse {
+    /// The answer that refuses a HEARTBEAT: no features are agreed. `cluster` is told, which may be the reason.
+    pub(crate) fn refusal(
+        &self,
+        cluster: Option<&ClusterId>,
+        request: HeartbeatRequest,
+        status: Status,
+    ) -> HeartbeatResponse {
+        let limits = self.limits.iter().cloned();
+        let told = limits.chain(cluster_for(cluster, &request)).collect();
         HeartbeatResponse {
+            features: told,
             client_id: request.client_id,
             client_role: request.client_role,
             status,
-            features: self.limits.clone(),
             ..HeartbeatResponse::default()
         }
     }
@@ -64,6 +72,7 @@ impl Offer {
     pub(crate) fn answer(
         &self,
         identity: &Identity,
+        cluster: Option<&ClusterId>,
         connection_id: i64,
         request: HeartbeatRequest,
     ) -> HeartbeatResponse {
@@ -74,6 +83,7 @@ impl Offer {
             .filter(named)
             .chain(&self.limits)
             .cloned()
+            .chain(cluster_for(cluster, &request))
             .collect();
         HeartbeatResponse {
             client_id: request.client_id,
@@ -88,12 +98,20 @@ impl Offer {
     }
 }
 
+/// The cluster's id, where the peer asks for it.
+fn cluster_for(cluster: Option<&ClusterId>, request: &HeartbeatRequest) -> Option<Feature> {
+    features::find(&request.features, features::CLUSTER)?;
+    Some(Feature::new(features::CLUSTER, cluster?.to_string()))
+}
+
 #[cfg(test)]
 mod tests {
     use sbp_messages::ClientRole;
-    use sbp_types::ServerId;
+    use sbp_types::{ServerId, StreamIdentity};
 
     use super::*;
+
+    const CLUSTER: ClusterId = ClusterId(StreamIdentity([7; 16]));
 
     fn answer(revision: i32, names: &[&str]) -> HeartbeatResponse {
         let identity = Identity {
@@ -115,7 +133,7 @@ mod tests {
             features: names.iter().map(|name| Feature::new(name, "whatever")).collect(),
             ..Default::default()
         };
-        Offer::new("fsync", &identity, &limits).answer(&identity, 9, request)
+        Offer::new("fsync", &identity, &limits).answer(&identity, Some(&CLUSTER), 9, request)
     }
 
     #[test]
@@ -123,12 +141,14 @@ mod tests {
         let plain = answer(0, &[]);
         assert_eq!(plain.features.len(), 5, "{plain:?}");
         assert_eq!(features::find_number(&plain.features, features::MAX_WAITS), Some(3));
-        let some = answer(1, &["durability", "idempotence", "server-id", "unheard-of"]);
+        let some = answer(1, &["durability", "idempotence", "server-id", "unheard-of", "cluster"]);
         assert_eq!(features::find(&some.features, "durability"), Some("fsync"));
         assert_eq!(features::find(&some.features, "server-id"), Some("7"));
         assert_eq!(features::find(&some.features, "idempotence"), Some("64"), "the window");
         assert_eq!(features::find(&some.features, "names"), None, "not asked for");
-        assert_eq!(some.features.len(), 8);
+        assert_eq!(features::find(&some.features, "cluster"), Some(&*CLUSTER.to_string()));
+        assert_eq!(features::find(&plain.features, "cluster"), None, "not asked for");
+        assert_eq!(some.features.len(), 9);
     }
 
     #[test]

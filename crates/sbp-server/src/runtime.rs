@@ -409,6 +409,7 @@ fn open_node(
         counters: Arc::default(),
         disk: Arc::clone(disk),
         times: config.cluster,
+        cluster: Arc::default(),
     };
     let OpenedRoles {
         server_id,
@@ -422,6 +423,7 @@ fn open_node(
         clock,
         health,
         counters,
+        cluster,
         ..
     } = parts;
     let advertise = context.advertise.to_owned();
@@ -440,6 +442,7 @@ fn open_node(
         access,
         audit,
         offer,
+        cluster,
         limits,
         placement,
         campaign,

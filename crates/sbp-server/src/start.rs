@@ -1,5 +1,6 @@
 //! Opens the roles that a configuration asks for.
 
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use sbp_transport::{ClientTls, Descriptors};
 use sbp_types::ServerId;
 use tokio::runtime::{Handle, Runtime};
 
+use crate::cluster_id::{Learned, OwnCluster};
 use crate::config::{MetadataConfig, Roles, ServerConfig};
 use crate::error::StartError;
 use crate::etcd::{Campaign, CampaignParts, Membership};
@@ -17,9 +19,9 @@ use crate::followers::{Dialling, FollowerLinks};
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::placement::{Election, MetadataJob, Outcome, PlacementDriver, Request};
 use crate::range::RangeServer;
-use crate::refusal::Refusal;
+use crate::refusal::{Done, Refusal};
 use crate::roles::{
-    AskPlacementDriver, Drivers, RangeRole, RangeStore, RemoteServers, allocate_id, follow_members, greeting,
+    AskPlacementDriver, Drivers, Job, RangeRole, RangeStore, RemoteServers, allocate_id, follow_members, greeting,
 };
 use crate::storage::{self, RangeStorage, Storage, StorageParts};
 
@@ -68,12 +70,13 @@ impl StartContext<'_> {
         Some(PeerToken { path, in_clear })
     }
 
-    fn remote_servers(&self) -> Arc<RemoteServers> {
+    fn remote_servers(&self, cluster: &Learned) -> Arc<RemoteServers> {
         let hello = greeting(ClientRole::PLACEMENT_DRIVER, None);
         let runtime = self.runtime.handle().clone();
         let (tls, token) = (self.peer_tls.clone(), self.peer_token());
         Arc::new(RemoteServers::new(
             hello,
+            OwnCluster::of(cluster),
             runtime,
             Arc::clone(self.descriptors),
             tls,
@@ -81,14 +84,16 @@ impl StartContext<'_> {
         ))
     }
 
-    /// A channel to a placement driver, with this server's identity if it has one.
+    /// A channel to a placement driver, with this server's identity, and the term that it has followed, if it has one.
     fn channel(
         &self,
         placement_driver: &str,
-        me: Option<RangeServerName>,
-        followed: Option<Arc<AtomicU64>>,
+        me: Option<(RangeServerName, Arc<AtomicU64>)>,
+        cluster: &Arc<OwnCluster>,
     ) -> PeerChannel {
+        let (me, followed) = me.unzip();
         let config = PeerConfig {
+            cluster: Arc::clone(cluster),
             addresses: vec![placement_driver.to_owned()],
             stays: true,
             hello: greeting(ClientRole::RANGE_SERVER, me),
@@ -108,7 +113,7 @@ impl OpenedRoles {
         match (&context.config.roles, &context.config.metadata) {
             (Roles::Both, Some(metadata)) => Self::open_both_of_several(context, parts, log, metadata),
             (Roles::Both, None) => {
-                let others = context.remote_servers();
+                let others = context.remote_servers(&parts.cluster);
                 let Storage {
                     server_id,
                     placement,
@@ -127,7 +132,8 @@ impl OpenedRoles {
             }
             (Roles::PlacementDriver, Some(metadata)) => Self::open_one_of_several(context, parts, log, metadata),
             (Roles::PlacementDriver, None) => {
-                let (placement, owner) = storage::open_placement_driver(parts, log, context.remote_servers())?;
+                let others = context.remote_servers(&parts.cluster);
+                let (placement, owner) = storage::open_placement_driver(parts, log, others)?;
                 Ok(Self {
                     server_id: None,
                     placement: Some(Arc::new(placement)),
@@ -153,8 +159,9 @@ impl OpenedRoles {
         log: LogConfig,
         metadata: &MetadataConfig,
     ) -> Result<Self, StartError> {
+        let directory = log.directory.clone();
         let owner = storage::open_without_metadata(parts, log)?;
-        let candidate = Candidate::start(context, parts, metadata)?;
+        let candidate = Candidate::start(context, parts, metadata, &directory)?;
         Ok(Self {
             server_id: None,
             placement: Some(candidate.driver),
@@ -174,19 +181,19 @@ impl OpenedRoles {
         metadata: &MetadataConfig,
     ) -> Result<Self, StartError> {
         let directory = log.directory.clone();
-        let storage = storage::open_range_server(parts, log)?;
+        let mut storage = storage::open_range_server(parts, log)?;
         // Who leads has to answer: so the directory, which takes its time to recover, is open before.
-        let candidate = Candidate::start(context, parts, metadata)?;
+        let candidate = Candidate::start(context, parts, metadata, &directory)?;
         let server_id = match storage.server_id {
             Some(id) => id,
             None => {
                 let id = candidate.first_id(context)?;
-                storage::set_server_id(&storage.ranges, &directory, id)?;
+                storage::join(&mut storage, &directory, &parts.cluster, id)?;
                 id
             }
         };
         let me = vec![context.advertise.to_owned()];
-        let (ranges, role) = range_role(context, parts, (storage, server_id), &me)?;
+        let (ranges, role) = range_role(context, parts, &directory, (storage, server_id), &me)?;
         let members = follow_members(Arc::downgrade(&role), candidate.membership.drivers());
         context.runtime.spawn(members);
         Ok(Self {
@@ -206,11 +213,13 @@ impl OpenedRoles {
         placement_driver: &[String],
     ) -> Result<Self, StartError> {
         let directory = log.directory.clone();
-        let storage = storage::open_range_server(parts, log)?;
+        let mut storage = storage::open_range_server(parts, log)?;
         let server_id = match storage.server_id {
             Some(id) => id,
             None => {
-                let drivers = Drivers::new(placement_driver, |address| context.channel(address, None, None));
+                // It is kept with the number.
+                let cluster = OwnCluster::joining(&parts.cluster, &directory, true, |_, _| {});
+                let drivers = Drivers::new(placement_driver, |address| context.channel(address, None, &cluster));
                 let asked = allocate_id(&drivers, context.advertise, context.config.default_timeout);
                 let id = context
                     .runtime
@@ -218,11 +227,11 @@ impl OpenedRoles {
                     .map_err(|error| StartError::PlacementDriver {
                         reason: error.to_string(),
                     })?;
-                storage::set_server_id(&storage.ranges, &directory, id)?;
+                storage::join(&mut storage, &directory, &parts.cluster, id)?;
                 id
             }
         };
-        let (ranges, role) = range_role(context, parts, (storage, server_id), placement_driver)?;
+        let (ranges, role) = range_role(context, parts, &directory, (storage, server_id), placement_driver)?;
         Ok(Self {
             server_id: Some(server_id),
             placement: None,
@@ -238,6 +247,7 @@ impl OpenedRoles {
 fn range_role(
     context: &StartContext<'_>,
     parts: &StorageParts,
+    directory: &Path,
     (storage, server_id): (RangeStorage, ServerId),
     placement_drivers: &[String],
 ) -> Result<(Arc<RangeServer>, Arc<RangeRole>), StartError> {
@@ -246,12 +256,14 @@ fn range_role(
         hosted_ranges,
         store,
         starts,
+        has_joined,
         ..
     } = storage;
     ranges.set_max_pending(context.config.max_pending_bytes);
     let range_store = RangeStore::start(hosted_ranges, store, Arc::clone(&ranges), Arc::clone(&parts.health));
     let range_store = range_store.map_err(StartError::io("start the metadata thread"))?;
     let followed = range_store.followed();
+    let cluster = joining(parts, directory, has_joined, &range_store);
     let me = RangeServerName {
         server_id,
         advertise_addr: context.advertise.to_owned(),
@@ -265,6 +277,7 @@ fn range_role(
         server_id,
         Dialling {
             hello: Dialling::hello(hello, server_id),
+            cluster: OwnCluster::of(&parts.cluster),
             runtime: runtime.clone(),
             descriptors: Arc::clone(context.descriptors),
             tls: context.peer_tls.clone(),
@@ -277,7 +290,7 @@ fn range_role(
         server_id,
         _followers: followers,
         drivers: Drivers::new(placement_drivers, |address| {
-            context.channel(address, Some(me.clone()), Some(Arc::clone(&followed)))
+            context.channel(address, Some((me.clone(), Arc::clone(&followed))), &cluster)
         }),
         range_store,
         ranges: Arc::downgrade(&ranges),
@@ -289,16 +302,38 @@ fn range_role(
     Ok((ranges, role))
 }
 
+/// The cluster of this directory, for the channels to its placement drivers. What they say is made durable by the range store.
+fn joining(parts: &StorageParts, directory: &Path, has_joined: bool, store: &RangeStore) -> Arc<OwnCluster> {
+    let jobs = store.sender();
+    OwnCluster::joining(&parts.cluster, directory, has_joined, move |own, cluster| {
+        let own = Arc::clone(own);
+        let done: Done<()> = Box::new(move |kept| match kept {
+            Ok(()) => own.note_kept(),
+            // The answer to the next HEARTBEAT has it tried again.
+            Err(refusal) => tracing::warn!(why = refusal.message, %cluster, "the cluster's id is not kept yet"),
+        });
+        // The receiving end has ended if the server is shutting down.
+        let _stopped = jobs.send(Job::Join { cluster, done });
+    })
+}
+
 /// A placement driver that shares its metadata with others, and what has it lead or not.
 struct Candidate {
     driver: Arc<PlacementDriver>,
     campaign: Campaign,
     membership: Arc<Membership>,
+    /// The cluster's id, once it is known.
+    cluster: Learned,
 }
 
 impl Candidate {
     /// Begins to look who leads.
-    fn start(context: &StartContext<'_>, parts: &StorageParts, metadata: &MetadataConfig) -> Result<Self, StartError> {
+    fn start(
+        context: &StartContext<'_>,
+        parts: &StorageParts,
+        metadata: &MetadataConfig,
+        directory: &Path,
+    ) -> Result<Self, StartError> {
         let client = sbp_etcd::Client::new(sbp_etcd::ClientConfig {
             members: metadata.location.members.clone(),
             tls: metadata.tls.clone(),
@@ -307,7 +342,7 @@ impl Candidate {
         })?;
         let membership = Arc::new(Membership::new(context.advertise, metadata.location.to_string()));
         let driver = Arc::new(PlacementDriver::elected(
-            context.remote_servers(),
+            context.remote_servers(&parts.cluster),
             Arc::clone(&parts.clock),
             Arc::clone(&parts.health),
             parts.times,
@@ -318,11 +353,14 @@ impl Candidate {
             cluster: metadata.location.name.clone(),
             membership: Arc::clone(&membership),
             driver: Arc::clone(&driver),
+            directory: directory.to_owned(),
+            id: Arc::clone(&parts.cluster),
         });
         Ok(Self {
             driver,
-            campaign: campaign.map_err(StartError::io("start a thread that keeps the lease"))?,
+            campaign: campaign?,
             membership,
+            cluster: Arc::clone(&parts.cluster),
         })
     }
 
@@ -333,10 +371,13 @@ impl Candidate {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let given = match self.driver.check_leads() {
+                // Which cluster has given the number is kept with it.
+                _ if self.cluster.get().is_none() => Err(self.membership.unreachable()),
                 Ok(()) => self.give_id(deadline),
                 Err(refusal) => match self.leader_elsewhere() {
                     Some(leader) => {
-                        let drivers = Drivers::new(&[leader], |address| context.channel(address, None, None));
+                        let cluster = OwnCluster::of(&self.cluster);
+                        let drivers = Drivers::new(&[leader], |address| context.channel(address, None, &cluster));
                         let asked = allocate_id(&drivers, context.advertise, left.min(ASK_AGAIN));
                         context.runtime.block_on(asked).map_err(|error| error.to_refusal())
                     }

@@ -96,6 +96,25 @@ impl FromStr for StreamIdentity {
     }
 }
 
+/// 128 bits made at random when the metadata of a cluster are begun, so that no other cluster has the same. It is written and
+/// read as the identity of a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterId(pub StreamIdentity);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for ClusterId {
+    type Err = NotAnIdentity;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
 /// A text is not the identity of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAnIdentity;

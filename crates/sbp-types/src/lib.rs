@@ -11,7 +11,7 @@ mod position;
 mod time;
 
 pub use histogram::{Durations, Histogram};
-pub use ids::{Epoch, NotAnIdentity, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, WriterId};
+pub use ids::{ClusterId, Epoch, NotAnIdentity, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, WriterId};
 pub use offset::Offset;
 pub use position::Position;
 pub use time::TimestampMs;

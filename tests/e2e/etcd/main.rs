@@ -6,6 +6,7 @@
 mod calls;
 mod combined;
 mod drivers;
+mod identity;
 mod members;
 mod put_back;
 mod questions;

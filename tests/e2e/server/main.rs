@@ -9,6 +9,7 @@ mod admin;
 mod audit;
 mod chunks;
 mod cluster;
+mod cluster_id;
 mod idempotence;
 mod jwks;
 mod jwt;

@@ -177,6 +177,10 @@ fn ranges_are_listed_by_stream_and_by_server() {
         (&server.address.as_str().into(), &true.into())
     );
     assert!(done(&server, &["cluster"]).contains("leader"));
+    let status: Value = serde_json::from_str(&done(&server, &["cluster", "status", "--json"])).unwrap();
+    let id = status["cluster_id"].as_str().unwrap();
+    assert_eq!(id.len(), 32, "{id}");
+    assert!(done(&server, &["cluster", "status"]).starts_with(&format!("Cluster {id}\n")));
 }
 
 #[test]

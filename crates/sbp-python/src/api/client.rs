@@ -19,6 +19,7 @@ use crate::client_core::{ClientCore, Settings};
 use crate::process::blocking::block_on;
 use crate::read::source::{self, ReadRequest};
 use crate::requests::{self, Key, StreamChange};
+use crate::results::cluster::KnownCluster;
 use crate::results::histogram::of_client;
 use crate::time::timestamp;
 use crate::tls::Tls;
@@ -370,7 +371,11 @@ blocking_and_asyncio! {
 
         #[pyo3(signature = (*, timeout = None))]
         fn cluster<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> api::Returned<'py> {
-            api::run(py, &self.0, timeout, |client, timeout| async move { Ok(client.describe_cluster(timeout).await?) })
+            api::run(py, &self.0, timeout, |client, timeout| async move {
+                let described = client.describe_cluster(timeout).await?;
+                let id = client.features().and_then(|features| features.cluster);
+                Ok(KnownCluster { id, described })
+            })
         }
 
         #[pyo3(signature = (*, timeout = None))]

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use sbp_messages::{PlacementDriverCluster, PlacementDriverNode, Range, RangeServerStatus, ServerState};
 use sbp_python_macros::stub_docs;
+use sbp_types::ClusterId;
 
 #[stub_docs]
 #[pyclass(frozen, eq, module = "sbp_native", name = "RangeInfo")]
@@ -111,39 +112,57 @@ impl ClusterMember {
 #[stub_docs]
 #[pyclass(frozen, eq, module = "sbp_native", name = "ClusterInfo")]
 #[derive(PartialEq, Eq)]
-pub(crate) struct ClusterInfo(pub(crate) PlacementDriverCluster);
+pub(crate) struct ClusterInfo(pub(crate) KnownCluster);
+
+/// What a placement driver says of its cluster.
+#[derive(PartialEq, Eq)]
+pub(crate) struct KnownCluster {
+    pub(crate) id: Option<ClusterId>,
+    pub(crate) described: PlacementDriverCluster,
+}
 
 #[stub_docs]
 #[pymethods]
 impl ClusterInfo {
     #[getter]
+    fn id(&self) -> Option<String> {
+        self.0.id.map(|id| id.to_string())
+    }
+
+    #[getter]
     fn members(&self) -> Vec<ClusterMember> {
-        self.0.nodes.iter().cloned().map(ClusterMember).collect()
+        self.0.described.nodes.iter().cloned().map(ClusterMember).collect()
     }
 
     #[getter]
     fn leader(&self) -> Option<ClusterMember> {
-        self.0.leader().cloned().map(ClusterMember)
+        self.0.described.leader().cloned().map(ClusterMember)
     }
 
     #[getter]
     fn range_servers(&self) -> Option<Vec<RangeServerInfo>> {
-        let servers = self.0.range_servers.as_ref()?;
+        let servers = self.0.described.range_servers.as_ref()?;
         Some(servers.iter().cloned().map(RangeServerInfo).collect())
     }
 
     #[getter]
     fn copies_under_way(&self) -> i32 {
-        self.0.copying_range_cnt
+        self.0.described.copying_range_cnt
     }
 
     #[getter]
     fn ranges_waiting_for_a_copy(&self) -> i32 {
-        self.0.waiting_range_cnt
+        self.0.described.waiting_range_cnt
     }
 
     fn __repr__(&self) -> String {
-        let members: Vec<_> = self.0.nodes.iter().map(|node| node.advertise_addr.as_str()).collect();
+        let members: Vec<_> = self
+            .0
+            .described
+            .nodes
+            .iter()
+            .map(|node| node.advertise_addr.as_str())
+            .collect();
         format!("<sbp_native.ClusterInfo of {members:?}>")
     }
 }

@@ -20,7 +20,8 @@ use crate::refusal::Refusal;
 ///
 /// # Errors
 ///
-/// When the address it gives cannot be dialled, or is this server's own; the range server is not noted then.
+/// When the address it gives cannot be dialled, or is this server's own, or when another range server has its number; it is not
+/// noted then.
 pub(super) fn handle_presence(
     node: &Node,
     connection: i64,

@@ -7,7 +7,7 @@ use sbp_frame::{Frame, OpCode};
 use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterRequest, DescribeRangesRequest, DescribeStreamsRequest, GoAway,
     HeartbeatRequest, HeartbeatResponse, ListRangesRequest, Message, ReportMetricsRequest, ServerState, Status,
-    SyncRangesRequest,
+    SyncRangesRequest, features,
 };
 use sbp_session::{CloseReason, Event, RejectReason, Session};
 use sbp_transport::Application;
@@ -25,6 +25,7 @@ use super::range_server;
 use super::replier::Replier;
 use super::streams;
 use crate::access::Gate;
+use crate::cluster_id::check_greeting;
 use crate::node::Node;
 use crate::origin::Origin;
 use crate::places::Place;
@@ -55,6 +56,8 @@ pub(crate) struct Connection {
     present: Option<ServerId>,
     /// The answer to the first HEARTBEAT, which is also the answer to every later one.
     greeting: Option<HeartbeatResponse>,
+    /// The peer is a server of another cluster, for which nothing is done.
+    foreign: Option<Refusal>,
     /// Whether the peer has sent any request. A PING is none.
     has_asked: bool,
 }
@@ -83,6 +86,7 @@ impl Connection {
             peer_server: None,
             present: None,
             greeting: None,
+            foreign: None,
             has_asked: false,
         }
     }
@@ -130,6 +134,9 @@ impl Connection {
         let begun = self.replier.begin_call();
         if frame.opcode == OpCode::HEARTBEAT {
             return self.handle_heartbeat(session, now, &frame);
+        }
+        if let Some(refusal) = &self.foreign {
+            return Err(refusal.clone().into());
         }
         // A peer that gives up what it waits for makes room.
         if let Err(refusal) = begun
@@ -189,7 +196,7 @@ impl Connection {
         let request = decode(frame, HeartbeatRequest::validate)?;
         let node = Arc::clone(&self.node);
         if let Err(refusal) = self.identify(session, now, &request) {
-            let answer = node.offer.refusal(request, refusal.into());
+            let answer = node.offer.refusal(None, request, refusal.into());
             self.replier.finish(session, frame.call_id, &answer);
             // It may say nothing more until its time is up.
             self.replier.shrink();
@@ -199,13 +206,21 @@ impl Connection {
             return Ok(());
         }
         let (node, id) = (&self.node, self.handle.id);
+        if let Err(refusal) = check_greeting(&node.cluster, &request) {
+            let from = &self.origin;
+            tracing::warn!(connection = id, %from, why = %refusal.message, "a server of another cluster is refused");
+            let answer = node.offer.refusal(node.cluster.get(), request, refusal.clone().into());
+            self.replier.finish(session, frame.call_id, &answer);
+            self.foreign = Some(refusal);
+            return Ok(());
+        }
         match cluster::handle_presence(node, id, &request) {
             Ok(Some(server)) => self.present = Some(server),
             Ok(None) => {}
             Err(refusal) => {
                 let from = &self.origin;
                 tracing::warn!(connection = id, %from, why = %refusal.message, "a range server is not registered");
-                let answer = node.offer.refusal(request, refusal.into());
+                let answer = node.offer.refusal(node.cluster.get(), request, refusal.into());
                 self.replier.finish(session, frame.call_id, &answer);
                 return Ok(());
             }
@@ -219,11 +234,27 @@ impl Connection {
         if let (Some(server), Some(ranges), None) = (self.peer_server, &node.ranges, self.present) {
             ranges.hear(server, ranges.running_for());
         }
+        let cluster = node.cluster.get().filter(|_| self.is_told_the_cluster(&request));
+        // It was not known yet when the first one was answered.
+        let lacks_it = |told: &HeartbeatResponse| features::find(&told.features, features::CLUSTER).is_none();
+        if cluster.is_some() && self.greeting.as_ref().is_some_and(lacks_it) {
+            self.greeting = None;
+        }
         let greeting = self
             .greeting
-            .get_or_insert_with(|| node.offer.answer(&node.identity, id, request));
+            .get_or_insert_with(|| node.offer.answer(&node.identity, cluster, id, request));
         self.replier.finish(session, frame.call_id, greeting);
         Ok(())
+    }
+
+    /// Whether this peer may take the cluster for its own: a range server whose number was not given out here may not.
+    fn is_told_the_cluster(&self, request: &HeartbeatRequest) -> bool {
+        let registers = request.client_role == ClientRole::RANGE_SERVER
+            && request
+                .range_server
+                .as_ref()
+                .is_some_and(|server| !server.advertise_addr.is_empty());
+        !registers || self.present.is_some() || self.node.placement.is_none()
     }
 
     /// Tells the peer that no more calls are started, and answers the fetches that wait.

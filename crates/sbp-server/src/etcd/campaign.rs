@@ -4,6 +4,7 @@
 //! and waited for, by whoever owns it.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,16 +14,20 @@ use sbp_locks::Mutex;
 use sbp_replication::Term;
 use sbp_replication::leadership::{Ask, Kept, LEASE, Leader, Lease, Standing};
 use sbp_transport::{DialError, dial};
+use sbp_types::ClusterId;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::identify::{NotIdentified, identify};
 use super::keys::Keys;
 use super::membership::{Membership, NEWEST_FORMAT};
 use super::reading::{Read, read_all, read_servers};
 use super::records::Next;
 use super::store::EtcdStore;
+use crate::cluster_id::Learned;
+use crate::error::StartError;
 use crate::placement::{PlacementDriver, ServerRecord};
 
 /// How long dialling the leader may take.
@@ -35,6 +40,8 @@ const COMPACTION: Duration = Duration::from_hours(1);
 const MOST_DRIVERS: u32 = 64;
 /// How long a leader that cannot read the metadata waits before it lets somebody else try.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long the start waits for etcd, to know whether the metadata in it are those of this server's cluster.
+const FIRST_CALL: Duration = Duration::from_secs(1);
 /// How long the end waits for etcd.
 const LAST_CALL: Duration = Duration::from_secs(1);
 /// How long the end of the thread waits for tasks of connections.
@@ -48,6 +55,29 @@ pub(crate) struct CampaignParts {
     pub(crate) cluster: String,
     pub(crate) membership: Arc<Membership>,
     pub(crate) driver: Arc<PlacementDriver>,
+    /// The data directory of this server.
+    pub(crate) directory: PathBuf,
+    /// The cluster's id, once it is known. A server whose directory knows it has no part in any other cluster.
+    pub(crate) id: Learned,
+}
+
+impl CampaignParts {
+    async fn identify(&self, keys: &Keys) -> Result<ClusterId, NotIdentified> {
+        identify(&self.client, keys, self.id.get().copied()).await
+    }
+
+    /// The metadata are those of this server's cluster.
+    fn identified(&self, id: ClusterId) {
+        self.membership.note_foreign(None);
+        if self.id.set(id).is_ok() {
+            tracing::info!(%id, "the id of the cluster");
+        }
+    }
+
+    /// They are not, or that is not known: then `None`.
+    fn not_identified(&self, why: NotIdentified) -> Option<StartError> {
+        why.into_error(&self.directory, self.id.get().copied(), self.membership.store())
+    }
 }
 
 /// The task, and the thread that it runs on.
@@ -65,17 +95,40 @@ struct Running {
 
 impl Campaign {
     /// Begins.
-    pub(crate) fn start(parts: CampaignParts) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// The metadata in etcd are those of another cluster. An etcd that does not answer at once is no error: before it does, this
+    /// placement driver does not lead.
+    pub(crate) fn start(parts: CampaignParts) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(2)
             .thread_name("sbp-election")
             .enable_io()
             .enable_time()
-            .build()?;
+            .build()
+            .map_err(StartError::io("start a thread that keeps the lease"))?;
+        let keys = Keys::new(&parts.cluster);
+        let identified = runtime.block_on(async { timeout(FIRST_CALL, parts.identify(&keys)).await });
+        let is_identified = match identified {
+            Ok(Ok(id)) => {
+                parts.identified(id);
+                true
+            }
+            Ok(Err(why)) => match parts.not_identified(why) {
+                Some(error) => {
+                    runtime.shutdown_timeout(CLOSING_TIME);
+                    return Err(error);
+                }
+                None => false,
+            },
+            Err(_) => false,
+        };
         let (stop, stopped) = watch::channel(false);
         let task = Task {
-            keys: Keys::new(&parts.cluster),
+            keys,
+            is_identified,
             parts,
             runtime: runtime.handle().clone(),
             asked: JoinSet::new(),
@@ -129,6 +182,7 @@ enum Answer {
     Revoked(bool),
     Kept(Lease, Kept, Duration),
     Read(Term, Box<Result<Read, String>>),
+    Identified(Result<ClusterId, NotIdentified>),
     Drivers(Option<Vec<(String, Bytes)>>),
     /// The records of range servers, for a placement driver that does not lead.
     Servers(Option<Vec<ServerRecord>>),
@@ -145,6 +199,8 @@ struct Task {
     asked: JoinSet<Answer>,
     office: Office,
     drivers_due: Instant,
+    /// The metadata are those of this server's cluster. Before that is known nothing is asked that has it lead.
+    is_identified: bool,
     /// Whether every member of etcd is being asked whether it answers.
     looks_at_members: bool,
     /// When the next compaction is due, and up to which revision.
@@ -174,6 +230,9 @@ impl Task {
 
     fn wake_at(&self) -> Instant {
         let membership = &self.parts.membership;
+        if !self.is_identified {
+            return self.drivers_due;
+        }
         let of_lease = membership.leadership().wake_at();
         let of_lease = of_lease.map(|at| Instant::from_std(membership.at(at)));
         of_lease.map_or(self.drivers_due, |at| at.min(self.drivers_due))
@@ -183,9 +242,12 @@ impl Task {
     fn ask(&mut self) {
         let membership = Arc::clone(&self.parts.membership);
         let now = membership.now();
-        let (renewal, ask) = {
-            let mut leadership = membership.leadership();
-            (leadership.renew(now), leadership.next(now))
+        let (renewal, ask) = match self.is_identified {
+            true => {
+                let mut leadership = membership.leadership();
+                (leadership.renew(now), leadership.next(now))
+            }
+            false => (None, None),
         };
         if let Some(lease) = renewal {
             let client = Arc::clone(&self.parts.client);
@@ -214,6 +276,11 @@ impl Task {
             let (client, keys) = (Arc::clone(&self.parts.client), self.keys.clone());
             self.asked
                 .spawn(async move { Answer::Drivers(drivers(&client, &keys).await) });
+            if !self.is_identified {
+                let (parts, keys) = (self.parts.clone(), self.keys.clone());
+                self.asked
+                    .spawn(async move { Answer::Identified(parts.identify(&keys).await) });
+            }
             if self.office == Office::None {
                 let (client, keys) = (Arc::clone(&self.parts.client), self.keys.clone());
                 self.asked.spawn(async move {
@@ -264,6 +331,17 @@ impl Task {
             Answer::Dialled(refused) => membership.leadership().dialled(refused, now),
             Answer::Revoked(done) => membership.leadership().revoked(done, now),
             Answer::Kept(lease, kept, sent) => membership.leadership().kept(lease, kept, sent, now),
+            Answer::Identified(Ok(id)) => {
+                self.parts.identified(id);
+                self.is_identified = true;
+            }
+            Answer::Identified(Err(NotIdentified::Store(error))) => note(membership, Some(&error)),
+            Answer::Identified(Err(why)) => {
+                let why = self.parts.not_identified(why).map(|error| error.to_string());
+                if membership.note_foreign(why.clone()) {
+                    tracing::error!(why, "this placement driver does not lead");
+                }
+            }
             Answer::Drivers(Some(drivers)) => {
                 note(membership, None);
                 membership.note_drivers(drivers);

@@ -8,6 +8,7 @@ use sbp_types::{RangeIndex, RangeKey, ServerId, StreamId};
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: String,
+    id: String,
 }
 
 /// What a key has.
@@ -28,6 +29,7 @@ impl Keys {
     pub(super) fn new(cluster: &str) -> Self {
         Self {
             prefix: format!("/sbp/{cluster}/v1/"),
+            id: format!("/sbp/{cluster}/id"),
         }
     }
 
@@ -35,7 +37,13 @@ impl Keys {
         Bytes::from([&self.prefix, rest.as_ref()].concat())
     }
 
-    /// What all of them begin with.
+    /// The cluster's id. It is beside all others and not among them: a placement driver of an earlier version would not know it
+    /// there, and could not lead.
+    pub(super) fn id(&self) -> Bytes {
+        Bytes::from(self.id.clone())
+    }
+
+    /// What all others begin with.
     pub(super) fn all(&self) -> Bytes {
         self.key("")
     }

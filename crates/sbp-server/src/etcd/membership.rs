@@ -37,6 +37,8 @@ pub(crate) struct Membership {
     members: Mutex<Vec<(String, Option<String>)>>,
     /// Why the store did not answer last, if it did not.
     trouble: Mutex<Option<String>>,
+    /// Why this placement driver has no part in the cluster whose metadata are in the store, if it has none.
+    foreign: Mutex<Option<String>>,
     /// Woken when there is something to ask of the store before its time.
     changed: Notify,
 }
@@ -52,12 +54,26 @@ impl Membership {
             all_read_newest: AtomicBool::new(false),
             members: Mutex::default(),
             trouble: Mutex::default(),
+            foreign: Mutex::default(),
             changed: Notify::new(),
         }
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// What is in the store is another cluster's, as far as could be read. Returns whether that is new.
+    pub(super) fn note_foreign(&self, why: Option<String>) -> bool {
+        let mut known = self.foreign.lock();
+        let is_new = known.is_some() != why.is_some();
+        *known = why;
+        is_new
+    }
+
+    /// Where the store is, for messages.
+    pub(super) fn store(&self) -> &str {
+        &self.store
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -143,7 +159,11 @@ impl Membership {
         }
     }
 
-    fn unreachable(&self) -> Refusal {
+    /// Nothing can be asked of the store, or it is another cluster's.
+    pub(crate) fn unreachable(&self) -> Refusal {
+        if let Some(why) = &*self.foreign.lock() {
+            return Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, why.clone());
+        }
         let why = self.trouble.lock().clone();
         let why = why.unwrap_or_else(|| "it has not answered yet".to_owned());
         let message = format!(

@@ -20,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
+use crate::cluster_id::OwnCluster;
 use crate::peer::{PeerChannel, PeerConfig, PeerToken};
 use crate::range::{Followers, RangeServer, Repeated};
 
@@ -32,6 +33,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct Dialling {
     pub(crate) hello: HeartbeatRequest,
+    pub(crate) cluster: Arc<OwnCluster>,
     pub(crate) runtime: Handle,
     pub(crate) descriptors: Arc<Descriptors>,
     pub(crate) tls: Option<Arc<ClientTls>>,
@@ -84,6 +86,7 @@ impl FollowerLinks {
     fn channel(&self, address: String) -> PeerChannel {
         let dialling = &self.dialling;
         let config = PeerConfig {
+            cluster: Arc::clone(&dialling.cluster),
             addresses: vec![address],
             hello: dialling.hello.clone(),
             heartbeat_interval: HEARTBEAT_INTERVAL,

@@ -12,6 +12,7 @@ pub(crate) use redb_store::{FILE, RedbStore};
 use std::fmt::Debug;
 
 use sbp_replication::Term;
+use sbp_types::ClusterId;
 
 use crate::placement;
 use crate::range::HeldRange;
@@ -27,6 +28,8 @@ pub(crate) enum MetadataChange {
     Started(u64),
     /// The range server has followed a placement driver of this term, and follows none of a lower one any more.
     Followed(Term),
+    /// The directory belongs to this cluster: its placement driver has begun it, or its range server has joined it.
+    Cluster(ClusterId),
 }
 
 /// Transactional storage of metadata. Its methods block.

@@ -43,6 +43,11 @@ const DRAINING: TableDefinition<'_, i32, ()> = TableDefinition::new("draining_ra
 /// server that says so; an earlier version of the software does not look at it.
 const SERVER_STARTS: TableDefinition<'_, i32, u64> = TableDefinition::new("range_server_starts");
 
+/// The id of the cluster that the directory belongs to, under [`CLUSTER_KEY`]. The table is created with it; an earlier version of
+/// the software does not look at it.
+const CLUSTER: TableDefinition<'_, &str, &str> = TableDefinition::new("cluster");
+
+const CLUSTER_KEY: &str = "id";
 const FORMAT_KEY: &str = "format";
 const NEXT_STREAM_KEY: &str = "next_stream_id";
 const NEXT_SERVER_KEY: &str = "next_server_id";
@@ -147,6 +152,7 @@ pub(super) fn load(database: &Database) -> Result<Vec<MetadataChange>, MetadataE
     if let Some(term) = transaction.open_table(NUMBERS)?.get(TERM_KEY)? {
         changes.push(MetadataChange::Followed(Term(term.value())));
     }
+    changes.extend(load_cluster(&transaction)?);
     if let Some(next) = transaction.open_table(NUMBERS)?.get(NEXT_STREAM_KEY)? {
         let next = i64::try_from(next.value()).map_err(|_| unreadable("the next stream id"))?;
         changes.push(MetadataChange::Placement(Change::NextStreamId(StreamId(next))));
@@ -258,6 +264,10 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                 MetadataChange::Followed(term) => {
                     numbers.insert(TERM_KEY, term.0)?;
                 }
+                MetadataChange::Cluster(id) => {
+                    let mut cluster = transaction.open_table(CLUSTER)?;
+                    cluster.insert(CLUSTER_KEY, id.to_string().as_str())?;
+                }
                 MetadataChange::Started(starts) => {
                     numbers.insert(STARTS_KEY, starts)?;
                 }
@@ -307,6 +317,18 @@ fn load_buried_on(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, 
         changes.push(MetadataChange::Placement(Change::BuriedOn(stream, servers)));
     }
     Ok(changes)
+}
+
+fn load_cluster(transaction: &ReadTransaction) -> Result<Option<MetadataChange>, MetadataError> {
+    let cluster = match transaction.open_table(CLUSTER) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        cluster => cluster?,
+    };
+    let Some(id) = cluster.get(CLUSTER_KEY)? else {
+        return Ok(None);
+    };
+    let id = id.value().parse().map_err(|_| unreadable("the cluster's id"))?;
+    Ok(Some(MetadataChange::Cluster(id)))
 }
 
 fn load_servers(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, MetadataError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sbp_log::{FileSystem, RealFileSystem};
-use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
+use sbp_types::{ClusterId, Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::*;
 use crate::placement::{Change, RangeRecord, SchemaRecord, ServerRecord, Settings, StreamRecord};
@@ -88,6 +88,7 @@ fn a_store_that_is_opened_again_has_what_was_committed() {
     let changes = vec![
         MetadataChange::Started(4),
         MetadataChange::Followed(Term(9)),
+        MetadataChange::Cluster(ClusterId(StreamIdentity([3; 16]))),
         MetadataChange::Placement(Change::NextStreamId(StreamId(3))),
         stream(1, Some("a")),
         stream(2, None),

@@ -57,12 +57,21 @@ pub(super) struct PeerConnection {
     encoder: Encoder,
     calls: HashMap<u64, InFlight>,
     last_user: u64,
+    /// Why this side has closed the connection, if the two servers do not talk with each other.
+    not_greeted: Option<String>,
+}
+
+/// What a peer is told first on a connection.
+fn hello(channel: &Shared) -> HeartbeatRequest {
+    let mut hello = channel.config.hello.clone();
+    hello.features.push(channel.config.cluster.feature());
+    hello
 }
 
 impl PeerConnection {
     pub(super) fn new(channel: Arc<Shared>, address: Arc<str>, generation: u64) -> Self {
         Self {
-            hello: channel.config.hello.clone(),
+            hello: hello(&channel),
             identity: Identity::Unsaid,
             held: Vec::new(),
             waiting: VecDeque::new(),
@@ -73,6 +82,7 @@ impl PeerConnection {
             encoder: Encoder::new(),
             calls: HashMap::new(),
             last_user: 0,
+            not_greeted: None,
         }
     }
 
@@ -123,7 +133,7 @@ impl PeerConnection {
                 Err(error @ (SendError::HeaderTooLarge { .. } | SendError::FrameTooLarge(_))) => {
                     tell(call.reply, Ended::Unusable(error.to_string()));
                 }
-                Err(error) => tell(call.reply, Ended::Lost(why_closed(session, &error))),
+                Err(error) => tell(call.reply, Ended::Lost(self.why_closed(session, &error))),
             }
         }
     }
@@ -145,7 +155,7 @@ impl PeerConnection {
             if !self.channel.has_kept_secret.swap(true, Ordering::Relaxed) {
                 tracing::error!("{why}");
             }
-            self.not_greeted(session, &why);
+            self.not_greeted(session, why.clone());
             self.identity = Identity::Secret(why);
             return;
         }
@@ -195,9 +205,11 @@ impl PeerConnection {
     /// The peer has answered a HEARTBEAT: it is what it should be, and the first time the channel may say so.
     fn greeted(&mut self, session: &mut Session, frame: &Frame) {
         let answer = match refusal(frame) {
-            None => HeartbeatResponse::decode(&frame.header).map_err(|error| error.to_string()),
-            Some(status) => Err(status.to_string()),
+            None => HeartbeatResponse::decode(&frame.header).map_err(|error| refused(&error)),
+            Some(status) => Err(refused(&status)),
         };
+        let cluster = &self.channel.config.cluster;
+        let answer = answer.and_then(|answer| cluster.take(&self.address, &answer).map(|()| answer));
         match answer {
             Ok(answer) if answer.status.is_success() => {
                 if self.hello.connection_id == 0 && answer.connection_id > 0 {
@@ -205,13 +217,15 @@ impl PeerConnection {
                 }
                 self.channel.greeted(self.generation);
             }
-            Ok(HeartbeatResponse { status, .. }) => self.not_greeted(session, &status.to_string()),
-            Err(why) => self.not_greeted(session, &why),
+            Ok(HeartbeatResponse { status, .. }) => self.not_greeted(session, refused(&status)),
+            Err(why) => self.not_greeted(session, why),
         }
     }
 
-    fn not_greeted(&mut self, session: &mut Session, why: &str) {
-        self.channel.not_greeted(why);
+    /// The two servers do not talk with each other.
+    fn not_greeted(&mut self, session: &mut Session, why: String) {
+        self.channel.not_greeted(why.clone());
+        self.not_greeted = Some(why);
         session.close();
     }
 
@@ -243,9 +257,18 @@ impl PeerConnection {
         if let Some(InFlight::Call { reply, .. }) = self.calls.remove(&user) {
             let ended = match failure {
                 CallFailure::OpCodeMismatch { .. } | CallFailure::BadAnswer(_) => Ended::Unusable(failure.to_string()),
-                _ => Ended::Lost(why_closed(session, failure)),
+                _ => Ended::Lost(self.why_closed(session, failure)),
             };
             tell(reply, ended);
+        }
+    }
+
+    /// Why the connection ended, where it did; else what a call failed of.
+    fn why_closed(&self, session: &Session, failure: &dyn std::fmt::Display) -> String {
+        match (&self.not_greeted, session.close_reason()) {
+            (Some(why), _) => why.clone(),
+            (None, Some(reason)) => reason.to_string(),
+            (None, None) => failure.to_string(),
         }
     }
 }
@@ -260,6 +283,10 @@ fn read_token(path: &Path, peer: &str) -> Token {
             Token::default()
         }
     }
+}
+
+fn refused(why: &dyn std::fmt::Display) -> String {
+    format!("the peer refused the greeting: {why}")
 }
 
 /// What a system error says.
@@ -343,21 +370,14 @@ impl Application for PeerConnection {
     fn handle_closed(&mut self, reason: &CloseReason) {
         tracing::debug!(address = %self.address, %reason, "the connection to a peer ended");
         self.channel.ended(self.generation, reason);
+        let reason = self.not_greeted.clone().unwrap_or_else(|| reason.to_string());
         for call in self.held.drain(..).chain(self.waiting.drain(..)) {
-            tell(call.reply, Ended::Lost(reason.to_string()));
+            tell(call.reply, Ended::Lost(reason.clone()));
         }
         for (_, call) in self.calls.drain() {
             if let InFlight::Call { reply, .. } = call {
-                tell(reply, Ended::Lost(reason.to_string()));
+                tell(reply, Ended::Lost(reason.clone()));
             }
         }
-    }
-}
-
-/// Why the connection ended, where it did; else what a call failed of.
-fn why_closed(session: &Session, failure: &dyn std::fmt::Display) -> String {
-    match session.close_reason() {
-        Some(reason) => reason.to_string(),
-        None => failure.to_string(),
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use super::call::{Call, Ended, PeerCommand};
 use super::error::PeerError;
+use crate::cluster_id::OwnCluster;
 
 /// The pauses between attempts to connect: servers have to find each other again well within the seconds that a restart may
 /// cost.
@@ -42,6 +43,8 @@ pub(crate) struct PeerConfig {
     pub(crate) tls: Option<Arc<ClientTls>>,
     /// Says who calls. `None`: no token is shown.
     pub(crate) token: Option<PeerToken>,
+    /// The cluster of this server, of which the peer has to be too.
+    pub(crate) cluster: Arc<OwnCluster>,
     /// Whether to stay connected while no call is under way.
     pub(crate) stays: bool,
 }
@@ -180,10 +183,9 @@ impl Shared {
         self.standing.load(Ordering::Relaxed)
     }
 
-    /// The peer has refused the greeting, which is as good as no connection.
-    pub(super) fn not_greeted(&self, why: &str) {
-        let reason = format!("the peer refused the greeting: {why}");
-        self.channel.lock().lost(reason);
+    /// The two servers do not talk with each other, which is as good as no connection.
+    pub(super) fn not_greeted(&self, why: String) {
+        self.channel.lock().lost(why);
     }
 
     /// A connection takes nothing new any more, because the peer goes away, or because it closes: the next one is made while

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::channel::MOST_CALLS;
 use super::{PeerChannel, PeerConfig, PeerError};
+use crate::cluster_id::{Learned, OwnCluster};
 use crate::{Server, ServerConfig};
 
 /// Longer than anything takes, shorter than anybody waits.
@@ -25,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 fn channel(addresses: &[&str], stays: bool) -> PeerChannel {
     let config = PeerConfig {
         followed: None,
+        cluster: OwnCluster::of(&Learned::default()),
         addresses: addresses.iter().map(ToString::to_string).collect(),
         hello: HeartbeatRequest {
             client_id: "test".to_owned(),

@@ -9,7 +9,7 @@ use super::records::StreamRecord;
 use super::state::{Change, PlacementState};
 
 /// A new identity: 128 random bits of the operating system, so that no other stream on any server has the same.
-pub(super) fn new_identity() -> io::Result<StreamIdentity> {
+pub(crate) fn new_identity() -> io::Result<StreamIdentity> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
     Ok(StreamIdentity(bytes))

@@ -129,7 +129,7 @@ impl HostedRanges {
                 self.ranges.insert(range.key, range);
             }
             MetadataChange::Followed(term) => self.followed = HighestTerm::new(term),
-            MetadataChange::Started(_) => {}
+            MetadataChange::Started(_) | MetadataChange::Cluster(_) => {}
         }
     }
 

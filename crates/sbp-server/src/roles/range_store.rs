@@ -11,7 +11,7 @@ use std::time::Instant;
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
 use sbp_replication::{Order, Rules, Term};
-use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, StreamId};
+use sbp_types::{ClusterId, Epoch, Offset, Position, RangeIndex, RangeKey, StreamId};
 
 use super::hosted_ranges::{HostedRanges, Update};
 use crate::failure::Health;
@@ -65,6 +65,8 @@ pub(crate) enum Job {
     Follow { done: Done<()> },
     /// Range servers are where the placement driver says.
     Locate { servers: Vec<ServerRecord> },
+    /// The directory belongs to this cluster.
+    Join { cluster: ClusterId, done: Done<()> },
     /// Check which deleted streams can be forgotten.
     Sweep,
     /// The server is shutting down.
@@ -78,7 +80,7 @@ impl Job {
             Self::Learn { done, .. } => done(Err(refusal)),
             Self::Seal { done, .. } => done(Err(refusal)),
             Self::Fence { done, .. } | Self::Fenced { done, .. } => done(Err(refusal)),
-            Self::Delete { done, .. } | Self::Follow { done } => done(Err(refusal)),
+            Self::Delete { done, .. } | Self::Follow { done } | Self::Join { done, .. } => done(Err(refusal)),
             Self::Ordered { job, .. } => job.refuse(refusal),
             // Nobody waits.
             Self::Drained { .. } | Self::Locate { .. } | Self::Sweep | Self::Stop => {}
@@ -139,6 +141,11 @@ impl RangeStore {
     pub(crate) fn submit(&self, job: Job) {
         // The receiving end lives as long as the thread, which only `stop` ends.
         let _stopped = self.jobs.send(job);
+    }
+
+    /// The way to the thread, for who submits jobs without owning it.
+    pub(crate) fn sender(&self) -> mpsc::Sender<Job> {
+        self.jobs.clone()
     }
 
     /// Ends the thread once the submitted jobs are done.
@@ -243,6 +250,7 @@ impl Worker {
             },
             Job::Follow { done } => done(Ok(())),
             Job::Locate { servers } => self.locate(servers),
+            Job::Join { cluster, done } => done(self.commit(vec![MetadataChange::Cluster(cluster)])),
             Job::Sweep => self.sweep(),
             Job::Stop => {}
         }

@@ -19,6 +19,7 @@ use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
 use super::wire::{fenced_end, wire_range};
+use crate::cluster_id::OwnCluster;
 use crate::peer::{PeerChannel, PeerConfig, PeerError, PeerToken};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
 use crate::range::{AddressBook, FencedEnd, HeldRange, StreamFacts};
@@ -35,6 +36,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct RemoteServers {
     hello: HeartbeatRequest,
+    cluster: Arc<OwnCluster>,
     runtime: Handle,
     descriptors: Arc<Descriptors>,
     tls: Option<Arc<ClientTls>>,
@@ -62,6 +64,7 @@ impl RemoteServers {
     /// `hello` is the HEARTBEAT that begins each connection.
     pub(crate) fn new(
         hello: HeartbeatRequest,
+        cluster: Arc<OwnCluster>,
         runtime: Handle,
         descriptors: Arc<Descriptors>,
         tls: Option<Arc<ClientTls>>,
@@ -69,6 +72,7 @@ impl RemoteServers {
     ) -> Self {
         Self {
             hello,
+            cluster,
             runtime,
             descriptors,
             tls,
@@ -92,6 +96,7 @@ impl RangeServers for RemoteServers {
             return;
         }
         let config = PeerConfig {
+            cluster: Arc::clone(&self.cluster),
             addresses: vec![address.to_owned()],
             hello: self.hello.clone(),
             heartbeat_interval: HEARTBEAT_INTERVAL,

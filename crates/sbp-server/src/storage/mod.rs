@@ -7,14 +7,17 @@ use std::time::Instant;
 
 use sbp_log::{Clock, EntryKind, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
 use sbp_replication::Term;
-use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
+use sbp_types::{ClusterId, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
+use crate::cluster_id::Learned;
 use crate::config::ClusterTimes;
 use crate::disk_watch::DiskWatch;
 use crate::error::StartError;
 use crate::failure::Health;
 use crate::meta::{MetadataChange, MetadataError, MetadataStore, RedbStore};
-use crate::placement::{Change, DriverParts, PlacementDriver, PlacementState, RangeServers, identify_streams};
+use crate::placement::{
+    Change, DriverParts, PlacementDriver, PlacementState, RangeServers, identify_streams, new_identity,
+};
 use crate::range::{FoundCopy, HeldRange, LogContext, Phase, RangeHub, RangeServer, RangeState};
 use crate::roles::{HostedRanges, LocalAndOthers, LocalRangeServer, SharedStore};
 use crate::stats::{Counters, seconds_since};
@@ -43,6 +46,8 @@ pub(crate) struct RangeStorage {
     pub(crate) server_id: Option<ServerId>,
     /// How often the directory was started, this start included.
     pub(crate) starts: u64,
+    /// The directory says which cluster it belongs to.
+    pub(crate) has_joined: bool,
     pub(crate) ranges: Arc<RangeServer>,
     pub(crate) hosted_ranges: HostedRanges,
     pub(crate) store: Box<dyn MetadataStore>,
@@ -58,6 +63,8 @@ pub(crate) struct StorageParts {
     /// Watches `files`.
     pub(crate) disk: Arc<DiskWatch>,
     pub(crate) times: ClusterTimes,
+    /// The cluster's id, once it is known.
+    pub(crate) cluster: Learned,
 }
 
 /// Recovers a directory for both roles; `others` are the range servers in other processes. After an error nothing was
@@ -75,6 +82,7 @@ pub(crate) fn open(
         ranges,
         starts,
         followed: _,
+        cluster,
     } = Opened::new(parts, config)?;
     let own_id = ranges.log.server_id();
     // It was given its number by another placement driver, or holds what another one has placed here.
@@ -108,6 +116,7 @@ pub(crate) fn open(
     {
         ranges.hub.share();
     }
+    begin_cluster(&parts.cluster, &directory, cluster, store.as_mut())?;
     let local = LocalRangeServer {
         id: server_id,
         ranges: Arc::clone(&ranges),
@@ -130,11 +139,13 @@ pub(crate) fn open_placement_driver(
     let Opened {
         directory,
         state,
-        store,
+        mut store,
         ranges: owner,
         starts,
+        cluster,
         ..
     } = open_without_ranges(parts, config)?;
+    begin_cluster(&parts.cluster, &directory, cluster, store.as_mut())?;
     let placement = start_placement(parts, &directory, (state, Term(starts)), store, None, others)?;
     Ok((placement, owner))
 }
@@ -184,6 +195,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
         ranges,
         followed,
         starts,
+        cluster,
     } = Opened::new(parts, config)?;
     if state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1) {
         return Err(StartError::OtherRole {
@@ -197,17 +209,39 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
     for server in state.servers() {
         ranges.addresses.note(server.id, &server.address);
     }
+    let server_id = ranges.log.server_id();
+    // One that has no number yet was on its way into a cluster, and may go into another one.
+    let cluster = cluster.filter(|_| server_id.is_some() || !held.is_empty());
+    if let Some(id) = cluster {
+        let _first = parts.cluster.set(id);
+    }
     Ok(RangeStorage {
-        server_id: ranges.log.server_id(),
+        server_id,
         starts,
+        has_joined: cluster.is_some(),
         ranges,
         hosted_ranges: HostedRanges::new(state, held, followed),
         store,
     })
 }
 
+/// Writes the number that a range server was given into its directory, and before it which cluster has given it, if that is known.
+pub(crate) fn join(
+    storage: &mut RangeStorage,
+    directory: &Path,
+    cluster: &Learned,
+    id: ServerId,
+) -> Result<(), StartError> {
+    if let Some(cluster) = cluster.get().filter(|_| !storage.has_joined) {
+        let kept = storage.store.commit(&[MetadataChange::Cluster(*cluster)]);
+        kept.map_err(|error| metadata_error(directory, error))?;
+        storage.has_joined = true;
+    }
+    set_server_id(&storage.ranges, directory, id)
+}
+
 /// Writes the id that a server was given into its directory.
-pub(crate) fn set_server_id(ranges: &RangeServer, directory: &Path, id: ServerId) -> Result<(), StartError> {
+fn set_server_id(ranges: &RangeServer, directory: &Path, id: ServerId) -> Result<(), StartError> {
     let what = format!("write the server's id in {}", directory.display());
     ranges.log.set_server_id(id).map_err(StartError::io(what))
 }
@@ -229,6 +263,32 @@ fn identify(directory: &Path, state: &mut PlacementState, store: &mut dyn Metada
             Ok(())
         }
         // These streams have no identity until a start finds room on the disk.
+        Err(MetadataError::DiskFull) => Ok(()),
+        Err(error) => Err(metadata_error(directory, error)),
+    }
+}
+
+/// The id of the cluster whose metadata are in this directory. Where they have none yet it is drawn, once and durably.
+fn begin_cluster(
+    learned: &Learned,
+    directory: &Path,
+    known: Option<ClusterId>,
+    store: &mut dyn MetadataStore,
+) -> Result<(), StartError> {
+    let id = match known {
+        Some(id) => id,
+        None => ClusterId(new_identity().map_err(StartError::io("draw random bytes for the id of the cluster"))?),
+    };
+    let kept = match known {
+        Some(_) => Ok(()),
+        None => store.commit(&[MetadataChange::Cluster(id)]),
+    };
+    match kept {
+        Ok(()) => {
+            let _first = learned.set(id);
+            Ok(())
+        }
+        // It has none until a start finds room on the disk.
         Err(MetadataError::DiskFull) => Ok(()),
         Err(error) => Err(metadata_error(directory, error)),
     }
@@ -268,6 +328,8 @@ struct Opened {
     ranges: Arc<RangeServer>,
     /// The highest term of a placement driver that the range server has followed.
     followed: Term,
+    /// The cluster that the directory belongs to, where that is known.
+    cluster: Option<ClusterId>,
     /// How often the directory was started, this start included: the term of a placement driver that has its metadata in it.
     starts: u64,
 }
@@ -298,6 +360,7 @@ impl Opened {
             held,
             starts,
             followed,
+            cluster,
         } = install(store.load().map_err(metadata_error)?);
         let unneeded = check_together(&directory, &state, &held, starts, &recovered)?;
         count_start(&mut store, recovered.boot_id).map_err(metadata_error)?;
@@ -337,6 +400,7 @@ impl Opened {
             store: Box::new(store),
             ranges,
             followed,
+            cluster,
             starts: recovered.boot_id,
         })
     }
@@ -390,6 +454,8 @@ pub(crate) struct Stored {
     pub(crate) starts: u64,
     /// The highest term of a placement driver that the range server has followed.
     pub(crate) followed: Term,
+    /// The cluster that the directory belongs to, where that is known.
+    pub(crate) cluster: Option<ClusterId>,
 }
 
 /// Applies the stored changes of both roles.
@@ -401,6 +467,7 @@ pub(crate) fn install(changes: Vec<MetadataChange>) -> Stored {
             MetadataChange::Hold(range) => stored.held.push(range),
             MetadataChange::Started(starts) => stored.starts = starts,
             MetadataChange::Followed(term) => stored.followed = term,
+            MetadataChange::Cluster(id) => stored.cluster = Some(id),
         }
     }
     stored

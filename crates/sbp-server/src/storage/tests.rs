@@ -53,6 +53,7 @@ fn parts(disk: &SimFileSystem) -> StorageParts {
         counters: Arc::default(),
         disk: DiskWatch::new(Duration::from_secs(5)),
         times: Default::default(),
+        cluster: Arc::default(),
     }
 }
 

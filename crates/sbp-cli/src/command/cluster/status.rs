@@ -1,6 +1,7 @@
 //! `sbp cluster status`: who leads, and how range servers and their ranges are.
 
 use sbp_messages::{PlacementDriverCluster, RangeServerStatus, ServerState};
+use sbp_types::ClusterId;
 use serde_json::{Value, json};
 
 use crate::args::Connection;
@@ -12,9 +13,14 @@ use crate::terminal::Terminal;
 pub(crate) fn run(connection: &Connection, json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
     let session = Session::new(connection)?;
     let cluster = session.wait(session.client.describe_cluster(None))?;
+    let id = session.client.features().and_then(|features| features.cluster);
     if json {
-        terminal.line(to_json(&cluster))?;
+        terminal.line(to_json(id, &cluster))?;
         return terminal.flush();
+    }
+    if let Some(id) = id {
+        terminal.line(format_args!("Cluster {id}"))?;
+        terminal.line("")?;
     }
     let rows = cluster.nodes.iter().map(|node| {
         vec![
@@ -175,7 +181,7 @@ fn server_json(server: &RangeServerStatus) -> Value {
     })
 }
 
-fn to_json(cluster: &PlacementDriverCluster) -> Value {
+fn to_json(id: Option<ClusterId>, cluster: &PlacementDriverCluster) -> Value {
     let members = cluster.nodes.iter().map(|node| {
         json!({
             "name": node.name,
@@ -195,6 +201,7 @@ fn to_json(cluster: &PlacementDriverCluster) -> Value {
     });
     let servers = cluster.range_servers.as_ref();
     json!({
+        "cluster_id": id.map(|id| id.to_string()),
         "members": members.collect::<Vec<_>>(),
         "leader": cluster.leader().map(|node| node.advertise_addr.clone()),
         "term": cluster.term,

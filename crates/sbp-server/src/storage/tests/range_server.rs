@@ -2,11 +2,12 @@
 
 use super::*;
 use sbp_replication::Term;
+use sbp_types::{ClusterId, ServerId, StreamIdentity};
 
 use crate::placement::{Settings, StreamRecord};
 use crate::range::{CopyRecord, HeldRange, Phase, RangeServer, ReplicaSet};
 use crate::roles::{Job, RangeStore, Update};
-use crate::storage::{RangeStorage, open_range_server};
+use crate::storage::{self, RangeStorage, open_range_server};
 
 /// A range server with its range store.
 pub(super) struct Life {
@@ -393,7 +394,7 @@ fn a_range_that_others_hold_too_is_never_sealed_by_one_server_alone() {
         epoch: Epoch(0),
         start: Offset(0),
         end: None,
-        set: ReplicaSet::new([1, 2, 3].map(sbp_types::ServerId), Some(2)),
+        set: ReplicaSet::new([1, 2, 3].map(ServerId), Some(2)),
         copy: CopyRecord::default(),
     };
     life.learn(stream, &[shared]).unwrap();
@@ -457,7 +458,7 @@ fn what_comes_while_the_disk_is_at_work_is_made_durable_together() {
         epoch: Epoch(0),
         start: Offset(0),
         end: end.map(Offset),
-        set: ReplicaSet::new([1, 2, 3].map(sbp_types::ServerId), Some(2)),
+        set: ReplicaSet::new([1, 2, 3].map(ServerId), Some(2)),
         copy: CopyRecord::default(),
     };
     let syncs = || disk.trace().iter().filter(|done| done.contains("Sync")).count();
@@ -497,4 +498,72 @@ fn what_comes_while_the_disk_is_at_work_is_made_durable_together() {
     let life = Life::start(&disk.power_cut(Survival::Random(1))).unwrap();
     assert_eq!(life.held(StreamId(STREAMS - 1)), [range(STREAMS - 1, Some(0))]);
     assert_eq!(life.held(StreamId(7)), [range(7, None)]);
+}
+
+const ONE: ClusterId = ClusterId(StreamIdentity([1; 16]));
+const TWO: ClusterId = ClusterId(StreamIdentity([2; 16]));
+
+/// Opens the directory of a range server; which cluster it belongs to, and whether it has a number.
+fn opened(disk: &SimFileSystem) -> (Option<ClusterId>, Option<ServerId>) {
+    let parts = parts(disk);
+    let storage = open_range_server(&parts, small_log()).unwrap();
+    let cluster = parts.cluster.get().copied();
+    assert_eq!(storage.has_joined, cluster.is_some());
+    (cluster, storage.server_id)
+}
+
+/// As a range server that has asked for its number.
+fn join(disk: &SimFileSystem, cluster: Option<ClusterId>, id: ServerId) {
+    let parts = parts(disk);
+    let mut storage = open_range_server(&parts, small_log()).unwrap();
+    if let Some(cluster) = cluster {
+        parts.cluster.set(cluster).unwrap();
+    }
+    storage::join(&mut storage, Path::new("/data"), &parts.cluster, id).unwrap();
+}
+
+#[test]
+fn a_number_is_kept_with_the_cluster_that_has_given_it() {
+    let disk = SimFileSystem::new();
+    join(&disk, Some(ONE), ServerId(7));
+    assert_eq!(opened(&disk), (Some(ONE), Some(ServerId(7))));
+}
+
+#[test]
+fn a_directory_without_an_id_keeps_the_one_of_the_cluster_that_takes_it_in() {
+    let disk = SimFileSystem::new();
+    // Of an earlier version, or from a placement driver of one.
+    join(&disk, None, ServerId(7));
+    assert_eq!(opened(&disk), (None, Some(ServerId(7))));
+    let life = Life::start(&disk).unwrap();
+    life.keep(|done| Job::Join { cluster: ONE, done }).unwrap();
+    drop(life);
+    assert_eq!(opened(&disk), (Some(ONE), Some(ServerId(7))));
+}
+
+#[test]
+fn a_directory_that_has_got_no_number_yet_may_go_into_another_cluster() {
+    let disk = SimFileSystem::new();
+    // The power went before it had the number.
+    let life = Life::start(&disk).unwrap();
+    life.keep(|done| Job::Join { cluster: ONE, done }).unwrap();
+    drop(life);
+    assert_eq!(opened(&disk), (None, None));
+    join(&disk, Some(TWO), ServerId(3));
+    assert_eq!(opened(&disk), (Some(TWO), Some(ServerId(3))));
+}
+
+#[test]
+fn a_placement_driver_begins_a_cluster_once() {
+    let disk = SimFileSystem::new();
+    let begun = || {
+        let parts = parts(&disk);
+        stop(open(&parts, small_log(), Arc::new(NoOthers)).unwrap());
+        *parts.cluster.get().unwrap()
+    };
+    let id = begun();
+    assert_eq!(begun(), id);
+    let other = parts(&SimFileSystem::new());
+    stop(open(&other, small_log(), Arc::new(NoOthers)).unwrap());
+    assert_ne!(*other.cluster.get().unwrap(), id);
 }
