@@ -42,6 +42,8 @@ pub(crate) struct CallFacts {
     pub(crate) hops: u32,
     /// Whether a placement driver has said where things are, so that it can say it anew.
     pub(crate) routed: bool,
+    /// Whether the leader that a refusal names was silent a moment ago: whoever names it does not know that yet.
+    pub(crate) leader_is_silent: bool,
 }
 
 impl CallFacts {
@@ -53,6 +55,7 @@ impl CallFacts {
             servers: 1,
             hops: 0,
             routed: true,
+            leader_is_silent: false,
         }
     }
 }
@@ -175,7 +178,7 @@ fn about_refusal(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
     };
     let again = |after, at| Decision::Again { after, at };
     match (asked.half, *code) {
-        (_, ErrorCode::PD_NOT_LEADER) if leader.is_some() && asked.hops < HOPS_MAX => {
+        (_, ErrorCode::PD_NOT_LEADER) if leader.is_some() && asked.hops < HOPS_MAX && !asked.leader_is_silent => {
             return again(Wait::None, Target::Leader);
         }
         // A server of the other half. Another of those that were named may be of this one.

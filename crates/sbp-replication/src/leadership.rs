@@ -277,7 +277,8 @@ impl Leadership {
     pub fn dialled(&mut self, refused: bool, now: Duration) {
         self.asking = None;
         self.dial = false;
-        self.due = now + LOOK;
+        // Whoever does not answer may have no lease any more.
+        self.due = now;
         if refused && let Some(leader) = &self.leader {
             let lease = leader.lease;
             self.revoke(lease, now);
@@ -445,12 +446,17 @@ mod tests {
         assert_eq!(driver.next(ms(252)), None);
         assert_eq!(driver.next(ms(253)), Some(Ask::Dial(other.clone())));
         driver.dialled(false, ms(254));
-        assert_eq!(driver.next(ms(504)), Some(Ask::Look));
-        driver.looked(Ok(None), ms(505));
-        assert_eq!(driver.standing(ms(505)), Standing::Vacant);
-        assert_eq!(driver.next(ms(505)), Some(Ask::Claim(MINE)), "at once");
-        driver.looked(Ok(Some(leader("a:1", MINE, 6))), ms(506));
-        assert_eq!(driver.standing(ms(506)), Standing::Leads(Term(6)));
+        assert_eq!(driver.next(ms(254)), Some(Ask::Look), "at once");
+        driver.looked(Ok(Some(other.clone())), ms(255));
+        assert_eq!(driver.next(ms(504)), None);
+        assert_eq!(driver.next(ms(505)), Some(Ask::Dial(other)));
+        driver.dialled(false, ms(755));
+        assert_eq!(driver.next(ms(755)), Some(Ask::Look));
+        driver.looked(Ok(None), ms(756));
+        assert_eq!(driver.standing(ms(756)), Standing::Vacant);
+        assert_eq!(driver.next(ms(756)), Some(Ask::Claim(MINE)), "at once");
+        driver.looked(Ok(Some(leader("a:1", MINE, 6))), ms(757));
+        assert_eq!(driver.standing(ms(757)), Standing::Leads(Term(6)));
     }
 
     #[test]

@@ -51,6 +51,12 @@ pub trait ChannelOwner: Send + Sync + 'static {
     /// A new connection to an address, with a number that no other one of the channel has.
     fn connection(self: Arc<Self>, address: &Arc<str>, generation: u64) -> Self::Connection;
 
+    /// Whether other addresses are tried before this one, where there are any that are not passed over too.
+    fn is_tried_last(&self, address: &str) -> bool {
+        let _ = address;
+        false
+    }
+
     /// An attempt to connect has failed. It has to be counted, by [`ChannelState::dial_failed`].
     fn dial_failed(self: &Arc<Self>, error: &DialError) {
         self.channel().lock().dial_failed(error);
@@ -317,8 +323,11 @@ impl<O: ChannelOwner> Task<O> {
     }
 
     fn next(&self) -> Next {
-        let state = &mut *self.channel().lock();
+        let channel = self.channel();
+        let state = &mut *channel.lock();
         let wanted = state.queue.wants_connection();
+        let is_tried_last = |place: usize| channel.addresses.get(place).is_some_and(|at| self.0.is_tried_last(at));
+        state.reconnect.pass_over(is_tried_last);
         state.reconnect.next(now(), wanted)
     }
 

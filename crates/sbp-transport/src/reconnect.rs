@@ -168,6 +168,13 @@ impl<R> Reconnect<R> {
         }
     }
 
+    /// Before a runner dials: addresses of which this is so are passed over, unless it is so of all.
+    pub(crate) fn pass_over(&mut self, is_tried_last: impl Fn(usize) -> bool) {
+        if matches!(self.phase, Phase::Waiting) {
+            self.attempts.pass_over(is_tried_last);
+        }
+    }
+
     /// The runner has connected: [`Next::Serve`], or [`Next::End`] where nobody needs the connection any more.
     pub(crate) fn dialled(&mut self, ready: R) -> Next {
         match &self.phase {
@@ -307,6 +314,14 @@ impl Attempts {
 
     fn address(&self) -> usize {
         self.candidate % self.policy.addresses.max(1)
+    }
+
+    fn pass_over(&mut self, is_tried_last: impl Fn(usize) -> bool) {
+        let addresses = self.policy.addresses.max(1);
+        let mut next = (0..addresses).map(|step| self.candidate.wrapping_add(step));
+        if let Some(candidate) = next.find(|candidate| !is_tried_last(candidate % addresses)) {
+            self.candidate = candidate;
+        }
     }
 
     /// The end of the pause that is not over yet.

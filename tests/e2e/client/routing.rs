@@ -26,7 +26,7 @@ pub(super) fn quick(timeout_ms: u64) -> AppendOptions {
 }
 
 /// "Not me, but this one."
-fn not_leader(leader: &str) -> Status {
+pub(super) fn not_leader(leader: &str) -> Status {
     let cluster = PlacementDriverCluster {
         nodes: vec![PlacementDriverNode {
             name: "other".to_owned(),
@@ -705,7 +705,7 @@ async fn nobodys() -> (tokio::net::TcpListener, String) {
 }
 
 /// Whether nobody has dialled; what was dialled before is in the queue of the listener by now.
-fn nobody_came(listener: tokio::net::TcpListener) -> bool {
+pub(super) fn nobody_came(listener: tokio::net::TcpListener) -> bool {
     let accepted = listener.into_std().unwrap().accept();
     accepted.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
 }

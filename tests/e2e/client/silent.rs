@@ -9,7 +9,7 @@ use sbp_frame::OpCode;
 use sbp_messages::{ErrorCode, Range, Status};
 use sbp_types::{Offset, StreamId};
 
-use crate::routing::{STREAM, at_server, list, quick};
+use crate::routing::{STREAM, at_server, list, nobody_came, not_leader, quick};
 
 /// A client that knows from `home` that the stream is at a server, which says nothing to it until an append's time is over;
 /// `greets` says whether that answers HEARTBEAT. The next append goes to where the stream is then.
@@ -146,6 +146,11 @@ async fn an_append_to_a_silent_server_is_in_doubt_long_before_its_time_is_over_w
         let (frame, _) = placement.append().await;
         let status = Status::error(ErrorCode::UNSUPPORTED_OPERATION, "a placement driver");
         placement.refuse(&frame, status).await;
+        // Nobody has taken over yet: it is asked again, and nothing goes to the silent one meanwhile.
+        for _not_yet in 0..2 {
+            let frame = placement.frame().await;
+            list(&mut placement, &frame, |stream| vec![at_two_servers(stream, at_first)]).await;
+        }
         let frame = placement.frame().await;
         let then = [(2, other_address.as_str()), (1, silent_address.as_str())];
         list(&mut placement, &frame, |stream| vec![at_two_servers(stream, then)]).await;
@@ -178,6 +183,7 @@ async fn an_append_to_a_silent_server_is_in_doubt_long_before_its_time_is_over_w
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     assert!(took < Duration::from_secs(10), "{took:?}");
     assert_eq!(ack.base_offset, Some(Offset(4)));
+    assert!(nobody_came(silent));
 }
 
 #[tokio::test]
@@ -196,6 +202,38 @@ async fn a_fresh_client_whose_first_server_is_silent_goes_to_the_next_one() {
     let append = client.append(STREAM, vec![1], &options);
     let (ack, ..) = bounded(async { tokio::join!(append, first, second) }).await;
     assert_eq!(ack.unwrap().base_offset, Some(Offset(4)));
+}
+
+#[tokio::test]
+async fn a_leader_that_was_silent_is_not_asked_again_while_others_still_name_it() {
+    let (silent, silent_address) = listener().await;
+    let (other, other_address) = listener().await;
+    let client = client(&format!("{silent_address},{other_address}"));
+    let first = async {
+        let mut peer = Peer::greeted(&silent).await;
+        let frame = peer.frame().await;
+        assert_eq!(frame.opcode, OpCode::LIST_RANGES);
+        peer
+    };
+    // Its lease has not ended yet when the client comes here.
+    let second = async {
+        for _names_it in 0..3 {
+            let mut peer = Peer::greeted(&other).await;
+            let frame = peer.frame().await;
+            peer.refuse(&frame, not_leader(&silent_address)).await;
+        }
+        let mut peer = Peer::greeted(&other).await;
+        let frame = peer.frame().await;
+        list(&mut peer, &frame, |stream| {
+            vec![at_server(stream, 0, -1, 2, &other_address)]
+        })
+        .await;
+        peer
+    };
+    let asked = client.list_ranges(STREAM, None);
+    let (ranges, _first, _second) = bounded(async { tokio::join!(asked, first, second) }).await;
+    assert_eq!(ranges.unwrap().len(), 1);
+    assert!(nobody_came(silent), "neither is it dialled because it was named first");
 }
 
 #[tokio::test]

@@ -210,7 +210,7 @@ impl BulkWriter {
             let (client, mailbox) = (client.clone(), Arc::clone(&self.mailbox));
             let deadline = now() + self.options.timeout;
             client.runtime().clone().spawn(async move {
-                let asked = client.pool().refresh(stream, deadline).await;
+                let asked = client.pool().refresh_for_append(stream, deadline).await;
                 mailbox.post(Event::Asked(stream, asked));
             });
         }

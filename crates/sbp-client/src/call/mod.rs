@@ -182,6 +182,7 @@ pub(crate) async fn pause(
         servers: home.servers_named(),
         hops,
         routed: pool.is_routed(),
+        leader_is_silent: pool.is_leader_silent(&failure.cause),
     };
     match decide(&failure.cause, asked, attempt, policy) {
         Decision::Final { may_have_been_done } => {

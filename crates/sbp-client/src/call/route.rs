@@ -13,6 +13,7 @@ use crate::clock::now;
 use crate::error::ClientError;
 use crate::pool::ConnectionPool;
 use crate::pool::routes::Route;
+use crate::retry::backoff;
 use crate::submission::Submissions;
 use crate::submission::gather;
 
@@ -32,6 +33,25 @@ impl ConnectionPool {
         match self.ask(stream, deadline.min(now() + ASK_AGAIN)).await {
             Err(error) if error.is_timeout() || error.is_retriable() => Ok(()),
             answered => answered,
+        }
+    }
+
+    /// As [`refresh`](Self::refresh), for who appends. While the server that takes the appends is said to be one that was silent a
+    /// moment ago, nobody has taken over from it yet, and it is asked again.
+    pub(crate) async fn refresh_for_append(
+        self: &Arc<Self>,
+        stream: StreamId,
+        deadline: Instant,
+    ) -> Result<(), ClientError> {
+        let mut asked = 0;
+        loop {
+            self.refresh(stream, deadline).await?;
+            asked += 1;
+            let pause = backoff(asked, &self.home().config.retry).min(ASK_AGAIN);
+            if !self.is_primary_silent(stream) || now() + pause >= deadline {
+                return Ok(());
+            }
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -86,7 +106,7 @@ impl ConnectionPool {
                 self.reroutes.lock().asking.remove(&stream);
                 return;
             };
-            let error = match self.refresh(stream, deadline).await {
+            let error = match self.refresh_for_append(stream, deadline).await {
                 Ok(()) => {
                     let found = self.reroutes.lock().asking.remove(&stream);
                     return self.post_appends(found.unwrap_or_default());

@@ -14,6 +14,7 @@ mod ping_pace;
 mod queue;
 mod reconnecting;
 mod round_trips;
+mod silences;
 mod stats;
 mod throttle;
 
@@ -22,7 +23,7 @@ pub use self::stats::{ClientMetrics, ClientStats};
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use sbp_locks::Mutex;
 use sbp_session::CloseReason;
@@ -37,6 +38,7 @@ use crate::channel::command::Command;
 use crate::channel::denial::Denial;
 use crate::channel::greetings::Greetings;
 use crate::channel::ping_pace::PingPace;
+use crate::channel::silences::Silences;
 use crate::channel::stats::Counters;
 use crate::channel::throttle::Throttles;
 use crate::clock::now;
@@ -97,12 +99,9 @@ pub(crate) struct Channel {
     denial: Mutex<Denial>,
     /// Whether a placement driver named its server, not the configuration: the server may be at another address by now.
     led_here: bool,
-    /// When its server was found silent, unless it was heard since.
-    silent_since: Mutex<Option<Instant>>,
+    /// Which servers of the client were found silent.
+    pub(crate) silences: Arc<Silences>,
 }
-
-/// So long a server that was silent is asked last; then it is tried again.
-const ASKED_LAST: Duration = Duration::from_secs(30);
 
 impl Channel {
     /// The channel to the servers that the configuration names.
@@ -123,7 +122,7 @@ impl Channel {
             recycled: Arc::default(),
             denial: Mutex::default(),
             led_here: false,
-            silent_since: Mutex::default(),
+            silences: Arc::default(),
         })
     }
 
@@ -147,7 +146,7 @@ impl Channel {
             recycled: Arc::clone(&self.recycled),
             denial: Mutex::default(),
             led_here: true,
-            silent_since: Mutex::default(),
+            silences: Arc::clone(&self.silences),
         })
     }
 
@@ -406,25 +405,23 @@ impl Channel {
             .is_some_and(|elsewhere| elsewhere.knows_places())
     }
 
-    /// Its server was found silent: until it is heard, or for a while, others are asked first. Where it leads to several, the
-    /// next one is tried, of which nothing is known.
-    pub(crate) fn note_silent(&self, generation: u64, reason: &str) {
+    /// The server of a connection was found silent: until it is heard, or for a while, others are asked first. Where the channel
+    /// leads to several, the next one is tried.
+    pub(crate) fn note_silent(&self, generation: u64, endpoint: &Arc<str>, reason: &str) {
+        self.silences.note(endpoint, now());
         if self.servers.len() > 1 {
             self.greeting_failed(generation, reason.to_owned());
-        } else {
-            *self.silent_since.lock() = Some(now());
         }
     }
 
-    /// Its server was heard.
-    pub(crate) fn note_heard(&self) {
-        self.silent_since.lock().take();
-    }
-
-    /// Whether its server was silent when it was last asked, which is not long ago.
+    /// The server that it leads to now, if that was silent when it was last asked, which is not long ago.
     pub(crate) fn is_silent(&self) -> bool {
-        let since = *self.silent_since.lock();
-        since.is_some_and(|since| now().saturating_duration_since(since) < ASKED_LAST)
+        let connected = self.connections.lock().ready().map(|ready| Arc::clone(&ready.address));
+        match (connected, &*self.servers) {
+            (Some(address), _) => self.silences.is_asked_last(&address, now()),
+            (None, [only]) => self.silences.is_asked_last(only.as_str(), now()),
+            (None, _) => false,
+        }
     }
 
     /// A connection closes. Unless it does so in order, that counts as a failure to connect too.

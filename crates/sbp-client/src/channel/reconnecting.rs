@@ -84,6 +84,10 @@ impl ChannelOwner for Channel {
         Connection::new(self, Arc::clone(address), generation)
     }
 
+    fn is_tried_last(&self, address: &str) -> bool {
+        self.silences.is_asked_last(address, now())
+    }
+
     fn dial_failed(self: &Arc<Self>, error: &DialError) {
         let mut state = self.connections.lock();
         state.dial_failed(error);

@@ -16,7 +16,9 @@ use crate::address::ServerAddress;
 use crate::channel::Channel;
 use crate::channel::ClientStats;
 use crate::channel::command::Command;
+use crate::clock::now;
 use crate::config::ClientConfig;
+use crate::failure::Cause;
 use crate::pool::routes::{Routes, ServerLocation};
 use crate::pool::waiting::Reroutes;
 use crate::submission::Submissions;
@@ -176,6 +178,24 @@ impl ConnectionPool {
     pub(crate) fn follow(&self, leader: ServerAddress) {
         let channel = self.at(leader);
         *self.leader.lock() = Some(channel);
+    }
+
+    /// Whether the leader that a refusal names was silent a moment ago. Those who do not lead name it until its lease has ended.
+    pub(crate) fn is_leader_silent(&self, refused: &Cause) -> bool {
+        let Cause::Refused {
+            leader: Some(leader), ..
+        } = refused
+        else {
+            return false;
+        };
+        self.home.silences.is_being_replaced(leader.as_str(), now())
+    }
+
+    /// Whether the server that is known to take a stream's appends was silent a moment ago.
+    pub(crate) fn is_primary_silent(&self, stream: StreamId) -> bool {
+        let routes = self.routes.lock();
+        let primary = routes.location(stream, Offset::LATEST);
+        primary.is_some_and(|primary| self.home.silences.is_being_replaced(&primary.address, now()))
     }
 
     /// The placement driver is to be looked for elsewhere: at home again, or at the next of the servers named.

@@ -20,6 +20,7 @@ fn asked_for(repeat: Repeat) -> CallFacts {
         servers: 1,
         hops: 0,
         routed: false,
+        leader_is_silent: false,
     }
 }
 
@@ -213,6 +214,12 @@ fn hints_are_followed_three_times() {
         };
         let expected = if hops < 3 { followed } else { again(Target::Elsewhere) };
         assert_eq!(decide(&cause, asked, 4, &policy), expected, "{hops}");
+        let of_a_silent_one = CallFacts {
+            leader_is_silent: true,
+            ..asked
+        };
+        let elsewhere = again(Target::Elsewhere);
+        assert_eq!(decide(&cause, of_a_silent_one, 1, &policy), elsewhere, "{hops}");
     }
 }
 

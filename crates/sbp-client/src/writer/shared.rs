@@ -423,7 +423,7 @@ impl Shared {
         let shared = Arc::clone(self);
         let deadline = now() + self.options.attempt_timeout;
         self.client.runtime().spawn(async move {
-            match shared.client.pool().refresh(shared.stream, deadline).await {
+            match shared.client.pool().refresh_for_append(shared.stream, deadline).await {
                 Err(error) if error.code() == ErrorCode::NOT_FOUND => {
                     shared.client.forget_stream(shared.stream);
                     shared.state.lock().machine.handle_deleted(error);

@@ -30,8 +30,8 @@ use crate::cluster_id::Learned;
 use crate::error::StartError;
 use crate::placement::{PlacementDriver, ServerRecord};
 
-/// How long dialling the leader may take.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long dialling the leader may take. A refusal comes at once, and whoever leads is not looked for meanwhile.
+const DIAL_TIMEOUT: Duration = Duration::from_millis(250);
 /// How often it is looked which placement drivers live.
 const LOOK_AT_DRIVERS: Duration = Duration::from_secs(1);
 /// How often the leader has etcd forget what was an hour before.

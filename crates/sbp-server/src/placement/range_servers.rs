@@ -56,6 +56,9 @@ pub(crate) trait RangeServer: Debug + Send + Sync {
     /// Whether nobody listens at the server's address: dialling it is refused. What else happens says nothing.
     fn is_refused(&self, done: Done<bool>);
 
+    /// Whether the server answers anything within a second.
+    fn answers(&self, done: Done<bool>);
+
     /// The confirmed ends of these open ranges; `None` for a range that the server does not hold.
     fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>);
 }

@@ -51,6 +51,8 @@ struct Presence {
     is_refused: bool,
     /// Whether it was told that the server is down.
     is_missed: bool,
+    /// It has sent no HEARTBEAT, and was asked and has not answered.
+    is_unanswered: bool,
     load: ServerLoad,
     /// Whether its last HEARTBEAT said that it replicates ranges.
     replicates: bool,
@@ -98,12 +100,15 @@ impl Registry {
         self.origin + self.time.at(now)
     }
 
-    /// This placement driver leads from now on: servers of which it has heard nothing have the time to report, and those with
-    /// ids that were never given out are none.
+    /// This placement driver leads from now on: servers of which it has heard nothing have the time to report, unless they do not
+    /// [answer](Self::unanswered) either, and those with ids that were never given out are none.
     pub(crate) fn begin(&mut self, next_id: ServerId, now: Instant) {
         self.since = self.running(now);
         self.servers.retain(|id, _| *id < next_id);
         self.lives.retain(|id, _| *id < next_id);
+        for presence in self.servers.values_mut() {
+            presence.is_unanswered = false;
+        }
     }
 
     /// Whether a server may be noted of which nobody has said that there is one.
@@ -193,6 +198,7 @@ impl Registry {
         presence.last_heard = Some(now);
         presence.is_refused = false;
         presence.is_missed = false;
+        presence.is_unanswered = false;
         presence.replicates = replicates;
         if !was_up {
             presence.up_since = Some(now);
@@ -266,6 +272,23 @@ impl Registry {
         self.always_up != Some(server) && heard.is_none()
     }
 
+    /// Notes that a server that has said nothing was asked, and has not answered.
+    pub(crate) fn unanswered(&mut self, server: ServerId) {
+        if self.is_unheard(server) {
+            self.servers.entry(server).or_default().is_unanswered = true;
+        }
+    }
+
+    /// Since when nothing is heard of a server of which this placement driver has never heard anything. One that was asked and
+    /// has not answered either was silent before this placement driver began to lead, as long as that could listen.
+    fn unheard_since(&self, presence: Option<&Presence>) -> Instant {
+        if presence.is_some_and(|presence| presence.is_unanswered) {
+            let before = self.since.checked_sub(self.silence);
+            return before.unwrap_or(self.origin).max(self.origin);
+        }
+        self.since
+    }
+
     /// Whether the server is up.
     pub(crate) fn is_up(&self, server: ServerId, now: Instant) -> bool {
         self.was_up(server, self.running(now))
@@ -293,8 +316,9 @@ impl Registry {
         if self.was_up(server, now) {
             return None;
         }
-        let heard = self.servers.get(&server).and_then(|presence| presence.last_heard);
-        let away = now.saturating_duration_since(heard.unwrap_or(self.since));
+        let presence = self.servers.get(&server);
+        let heard = presence.and_then(|presence| presence.last_heard);
+        let away = now.saturating_duration_since(heard.unwrap_or_else(|| self.unheard_since(presence)));
         (heard.is_some() || away >= self.silence).then_some(away)
     }
 
@@ -320,7 +344,7 @@ impl Registry {
             .filter_map(|presence| presence.up_until(self.silence));
         let running = self.running(now);
         let until = known
-            .chain([self.since + self.silence])
+            .chain([self.since, self.origin].map(|since| since + self.silence))
             .filter(|until| *until > running)
             .min();
         until.map(|until| now + until.saturating_duration_since(running))
@@ -552,6 +576,43 @@ mod tests {
         registry.closed(A, 1);
         registry.refused(A, at(21));
         assert_eq!(registry.away_for(A, at(22)), Some(seconds(2)), "since it was heard");
+    }
+
+    #[test]
+    fn who_was_never_heard_and_does_not_answer_was_silent_before_this_placement_driver_led() {
+        let start = Instant::now();
+        let next = ServerId(A.0 + 1);
+        let led = |listened: Duration| {
+            let mut registry = Registry::new(None, SILENCE, start);
+            let now = pass(&mut registry, start, listened);
+            registry.begin(next, now);
+            (registry, now)
+        };
+        let (mut registry, now) = led(10 * SILENCE);
+        assert_eq!(registry.away_for(A, now), None, "it may not know of this one yet");
+        registry.unanswered(A);
+        assert_eq!(
+            registry.away_for(A, now),
+            Some(SILENCE),
+            "and not for longer than is known"
+        );
+        assert_eq!(ids(&registry, now), [0; 0]);
+        registry.heard(A, 1, true, now);
+        assert_eq!(registry.away_for(A, now), None);
+        registry.unanswered(A);
+        assert_eq!(registry.away_for(A, now), None, "it was heard before it could answer");
+        // Who has begun to listen a moment ago has missed nothing yet.
+        let second = Duration::from_secs(1);
+        let (mut registry, now) = led(second);
+        registry.unanswered(A);
+        assert_eq!(registry.away_for(A, now), None);
+        assert_eq!(
+            registry.next_silence(now),
+            Some(start + SILENCE),
+            "then it is time to look"
+        );
+        let later = pass(&mut registry, now, SILENCE - second);
+        assert_eq!(registry.away_for(A, later), Some(SILENCE));
     }
 
     #[test]

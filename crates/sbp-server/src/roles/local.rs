@@ -70,6 +70,10 @@ impl RangeServer for LocalRangeServer {
         done(Ok(false));
     }
 
+    fn answers(&self, done: Done<bool>) {
+        done(Ok(true));
+    }
+
     fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
         let ends = {
             let ranges = self.ranges.hub.ranges.lock();

@@ -27,7 +27,7 @@ use crate::refusal::{Done, Refusal};
 
 /// How long a range server may take to answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long dialling a server may take whose connection is gone.
+/// How long dialling a server may take whose connection is gone, and the answer of one that was never heard.
 const KNOCK_TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(30);
@@ -338,6 +338,15 @@ impl RangeServer for RemoteServer {
                 Err(DialError::Connect { source, .. }) if source.kind() == ErrorKind::ConnectionRefused
             );
             done(Ok(is_refused));
+        });
+    }
+
+    fn answers(&self, done: Done<bool>) {
+        self.ask(done, |channel| async move {
+            let question = DescribeRangesRequest::default();
+            let answered: Result<Vec<DescribeRangesResponse>, _> = channel.call(&question, KNOCK_TIMEOUT).await;
+            // A refusal is an answer too.
+            Ok(!matches!(answered, Err(PeerError::TimedOut { .. } | PeerError::Closed)))
         });
     }
 

@@ -431,6 +431,25 @@ impl World {
 }
 
 #[test]
+fn addresses_that_are_tried_last_are_passed_over_unless_all_are() {
+    let now = Instant::now();
+    let dialled = |phase: &str, tried_last: &[usize]| {
+        let mut machine = in_phase(phase, now);
+        machine.pass_over(|address| tried_last.contains(&address));
+        machine.next(now + LONGEST, true)
+    };
+    assert_eq!(dialled("Waiting", &[]), Next::Dial { address: 0 });
+    assert_eq!(dialled("Waiting", &[0]), Next::Dial { address: 1 });
+    assert_eq!(dialled("Waiting", &[0, 1]), Next::Dial { address: 0 });
+    assert_eq!(
+        dialled("Pausing", &[1]),
+        Next::Dial { address: 0 },
+        "a failure has moved on to 1"
+    );
+    assert_eq!(dialled("Dialling", &[0]), Next::Dial { address: 0 }, "that goes on");
+}
+
+#[test]
 fn whatever_happens_one_runner_dials_the_newest_connection_serves_and_close_ends_it() {
     for seed in 0..2_000 {
         let mut world = World::new(seed);

@@ -406,7 +406,7 @@ impl Connection {
         channel.peer_known(self.generation, endpoint, &features, greeted);
         if greeted {
             // The connection of before was replaced when the server was silent.
-            channel.note_heard();
+            channel.silences.heard(endpoint);
         }
         self.context.features = Some(features);
         for command in std::mem::take(&mut self.held) {

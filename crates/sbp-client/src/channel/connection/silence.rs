@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use sbp_session::Session;
 
-use super::Connection;
 use super::Phase;
 use super::in_flight::{InFlight, token};
+use super::{Connection, Context};
 use crate::failure::Cause;
 
 /// How often is looked whether something has come.
@@ -103,14 +103,15 @@ impl Connection {
 
     /// Looks whether the server is silent.
     pub(super) fn check_silence(&mut self, session: &mut Session, now: Instant) {
-        let limit = if self.context.channel.is_silent() {
+        let Context { channel, endpoint, .. } = &self.context;
+        let limit = if channel.silences.is_asked_last(endpoint, now) {
             STILL_SILENT
         } else {
             SILENT
         };
         match self.silence.look(session.stats().bytes_in, limit, now) {
             Seen::Nothing => {}
-            Seen::Heard => self.context.channel.note_heard(),
+            Seen::Heard => channel.silences.heard(endpoint),
             Seen::Quiet if self.context.features.is_some() => self.ask_for_a_sign(session, now),
             // HEARTBEAT is on its way, which asks too.
             Seen::Quiet => {}
@@ -147,7 +148,7 @@ impl Connection {
             return;
         }
         tracing::debug!(endpoint = %self.context.endpoint, calls = places.len(), "{REASON}: others are asked");
-        channel.note_silent(self.generation, REASON);
+        channel.note_silent(self.generation, &self.context.endpoint, REASON);
         for place in places {
             let Some(call) = self.calls.get_mut(place) else {
                 continue;

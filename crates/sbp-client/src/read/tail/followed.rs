@@ -152,6 +152,7 @@ impl Followed {
             servers,
             hops: 0,
             routed,
+            leader_is_silent: false,
         };
         let decision = match &failure.cause {
             // The server was silent for longer than an answer may take. It may answer the next time, or another one does.

@@ -92,6 +92,8 @@ pub(super) enum Event {
     Lost(ServerId),
     /// A range server without connections was dialled: whether that was refused.
     Knocked(ServerId, Result<bool, Refusal>),
+    /// A range server that was never heard was asked: whether it answered.
+    Answered(ServerId, Result<bool, Refusal>),
     /// A server may have been silent for too long.
     Look,
     /// The seal of a range that nobody asked for has ended, well or not.
@@ -222,6 +224,7 @@ impl Worker {
         // Their connections may have gone while another placement driver led.
         let in_doubt = registry.lock().all_in_doubt(now);
         let mut timers: Vec<_> = in_doubt.into_iter().map(|id| (now, Timer::Knock(id))).collect();
+        timers.push((now, Timer::AskUnheard));
         timers.push((reported_by, Timer::Reported));
         Self {
             events,
@@ -340,6 +343,7 @@ impl Worker {
             }
             Event::Lost(server) => self.knock(server),
             Event::Knocked(server, is_refused) => self.handle_knocked(server, is_refused),
+            Event::Answered(server, answers) => self.handle_answered(server, &answers),
             Event::Look => self.look(),
             Event::UpkeepEnded(key) => self.upkeep_ended(key),
             Event::Copied(copy, sent) => self.handle_copied(copy, sent),

@@ -25,6 +25,8 @@ pub(in crate::placement) enum Timer {
     Seal(OperationId),
     /// A server without connections is dialled once more.
     Knock(ServerId),
+    /// Those that were never heard are asked whether they are there.
+    AskUnheard,
     /// Range servers had the time to report.
     Reported,
 }
@@ -75,6 +77,7 @@ impl Worker {
         match timer {
             Timer::Seal(id) => self.decide_in_time(id),
             Timer::Knock(server) => self.knock(server),
+            Timer::AskUnheard => self.ask_unheard(),
             Timer::Reported => self.start_early(),
         }
     }
@@ -99,6 +102,31 @@ impl Worker {
             return self.timers.push((now + KNOCK_AGAIN, Timer::Knock(server)));
         }
         if self.registry.lock().refused(server, now) {
+            self.look();
+        }
+    }
+
+    /// A placement driver that begins to lead asks the servers itself of which it has heard nothing: they may not know of it yet.
+    fn ask_unheard(&mut self) {
+        let unheard: Vec<ServerId> = {
+            let registry = self.registry.lock();
+            let servers = self.state.servers().map(|server| server.id);
+            servers.filter(|server| registry.is_unheard(*server)).collect()
+        };
+        for server in unheard {
+            let done = self.promise(move |answers| Event::Answered(server, answers));
+            match self.range_servers.server(server) {
+                Some(range_server) => range_server.answers(done),
+                None => done(Ok(true)),
+            }
+        }
+    }
+
+    /// A server that was never heard has answered, or not.
+    pub(super) fn handle_answered(&mut self, server: ServerId, answers: &Result<bool, Refusal>) {
+        if *answers == Ok(false) {
+            tracing::info!(%server, "a range server that was never heard does not answer either");
+            self.registry.lock().unanswered(server);
             self.look();
         }
     }
