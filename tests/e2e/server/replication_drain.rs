@@ -148,7 +148,7 @@ fn a_server_that_is_killed_while_it_is_drained_and_a_placement_driver_that_is_re
 }
 
 #[test]
-fn the_open_range_of_a_stream_with_one_replica_leaves_in_two_steps_and_what_is_sealed_of_it_stays() {
+fn a_stream_with_one_replica_leaves_in_two_steps_and_its_first_range_is_copied() {
     let mut cluster = Cluster::start(1, calm());
     let (stream, first) = cluster.create(1, 1, 1);
     cluster.append(stream, b"before");
@@ -164,12 +164,40 @@ fn the_open_range_of_a_stream_with_one_replica_leaves_in_two_steps_and_what_is_s
         let between = cluster.admin().ranges(stream).remove(1);
         (servers(&between) == [added]).then_some(())
     });
-    let status = cluster.status_of(first[0]);
-    assert_eq!((held(&status), status.stuck_range_cnt), (1, 1), "{status:?}");
-    assert!(status.stuck[0].reason.contains("alone has it"), "{status:?}");
+    wait_until_empty(&cluster, first[0]);
+    let ranges = cluster.admin().ranges(stream);
+    assert!(ranges.iter().all(|range| servers(range) == [added]), "{ranges:?}");
+    assert_eq!(cluster.status_of(first[0]).stuck_range_cnt, 0);
+    cluster.kill(first[0]);
+    assert_eq!(
+        served(&cluster, added, stream, 0),
+        [(0, b"before".to_vec()), (1, b"after".to_vec())]
+    );
+}
+
+#[test]
+fn a_sealed_range_behind_the_first_one_that_one_server_alone_had_stays() {
+    let mut cluster = Cluster::start(1, calm());
+    let (stream, first) = cluster.create(1, 1, 1);
+    cluster.append(stream, b"range 0");
+    seal_last(&cluster, stream);
+    cluster.append(stream, b"range 1");
+    seal_last(&cluster, stream);
+    let added = cluster.add();
+    assert_eq!(cluster.want(first[0], ServerState::DRAINING), ErrorCode::NONE);
+    // The second one, and the third one too: it was open, had one server alone, and ends so.
+    let status = until("the rest elsewhere", || {
+        let status = cluster.status_of(first[0]);
+        (held(&status) == 2 && servers(&cluster.last(stream)) == [added]).then_some(status)
+    });
+    assert_eq!(status.stuck_range_cnt, 2, "{status:?}");
+    for stuck in &status.stuck {
+        assert!(stuck.reason.contains("alone has it"), "{status:?}");
+    }
+    let alone: Vec<_> = cluster.admin().ranges(stream).iter().map(servers).collect();
+    assert_eq!(alone[..3], [vec![added], first.clone(), first.clone()]);
     let mut old = cluster.peer(first[0]);
-    assert_eq!(old.fetch_all(stream, 0).len(), 1, "and is still read there");
-    assert_eq!(served(&cluster, added, stream, 1).len(), 1);
+    assert_eq!(old.fetch_all(stream, 1)[0].0, 1, "and is still read there");
 }
 
 /// Asks for the end of a stream's last range. Returns the code and the message.

@@ -12,6 +12,7 @@ use sbp_server::ClusterTimes;
 use sbp_types::Offset;
 
 use super::cluster::{Cluster, eager, patient, servers};
+use super::replication_copies::incomplete;
 
 #[test]
 fn a_primary_that_is_stopped_is_done_without_after_seconds_although_its_connections_stand() {
@@ -123,6 +124,50 @@ fn a_stream_gets_other_numbers_of_replicas_with_the_next_range_at_once() {
     );
     assert_eq!(cluster.admin().ranges(stream).len(), 4);
     assert_eq!(update(5, 4).0, ErrorCode::PD_NO_AVAILABLE_RS);
+}
+
+#[test]
+fn what_a_stream_had_with_one_copy_is_copied_when_it_is_to_have_three() {
+    let mut cluster = Cluster::start(3, eager());
+    let (stream, alone) = cluster.create(1, 1, 1);
+    for body in [b"one".as_slice(), b"copy"] {
+        cluster.append(stream, body);
+    }
+    let request = UpdateStreamsRequest {
+        streams: vec![Stream {
+            replica_nums: 3,
+            ack_count: 2,
+            ..numbered(stream)
+        }],
+        ..Default::default()
+    };
+    let update = || {
+        let (answer, _): (UpdateStreamsResponse, _) = cluster.admin().call(&request, b"");
+        answer.update_responses[0].status.code
+    };
+    until("three range servers", || (update() == ErrorCode::NONE).then_some(()));
+    cluster.append(stream, b"three copies");
+    let is_everywhere = |cluster: &Cluster| {
+        let ranges = cluster.admin().ranges(stream);
+        let is_whole = |range| servers(range).len() == 3 && incomplete(range).is_empty();
+        ranges.iter().all(is_whole).then_some(())
+    };
+    until("the first range on three servers", || is_everywhere(&cluster));
+    // Whoever had it alone is not needed any more, and knows after a start that others have it.
+    cluster.kill(alone[0]);
+    let others: Vec<_> = servers(&cluster.last(stream))
+        .into_iter()
+        .filter(|it| *it != alone[0])
+        .collect();
+    for server in others {
+        let mut other = cluster.peer(server);
+        assert_eq!(other.fetch_all(stream, 0)[..2], [(0, "one".into()), (1, "copy".into())]);
+    }
+    cluster.start_again(alone[0]);
+    cluster.append(stream, b"after");
+    until("all of it on three servers", || is_everywhere(&cluster));
+    let mut first = cluster.peer(alone[0]);
+    assert_eq!(first.fetch_all(stream, 0)[..2], [(0, "one".into()), (1, "copy".into())]);
 }
 
 #[test]

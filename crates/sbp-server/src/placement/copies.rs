@@ -6,7 +6,7 @@
 //! done without when there are as many whole copies elsewhere as wanted, whoever has made them, and when. So is one that is to be
 //! emptied, which may still send its copies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -106,6 +106,8 @@ impl Copies {
             .filter(|id| is_gone(*id))
             .collect();
         let mut candidates = registry.candidates(now);
+        // What one server alone has it can send if it keeps copies for others.
+        let senders: BTreeSet<ServerId> = candidates.iter().filter(|it| it.replicates).map(|it| it.id).collect();
         let can_hold = |candidate: &Candidate| candidate.replicates && !state.is_draining(candidate.id);
         candidates.retain(|candidate| can_hold(candidate) && self.is_settled(registry, candidate.id, now));
         let is_wanted = |copy: &Copy| {
@@ -120,9 +122,11 @@ impl Copies {
         // The state of the writers behind the last range of a stream goes with the next one.
         let has_next = |range: &&Arc<RangeRecord>| next_key(range.key).is_some_and(|next| state.range(next).is_some());
         let has_source = |range: &&Arc<RangeRecord>| range.complete().any(|server| registry.is_up(server, now));
-        // What one server alone has is not copied.
-        let is_shared = |range: &&Arc<RangeRecord>| range.servers.len() > 1;
-        let wanting = || state.sealed_and_wanting(&gone).filter(is_shared);
+        let can_be_copied = |range: &&Arc<RangeRecord>| match range.servers[..] {
+            [alone] => range.can_be_copied() && senders.contains(&alone),
+            _ => true,
+        };
+        let wanting = || state.sealed_and_wanting(&gone).filter(can_be_copied);
         let ranges = || wanting().filter(has_next).filter(has_source);
         for range in ranges() {
             self.release_what_is_away(state, registry, range, now, &mut steps);

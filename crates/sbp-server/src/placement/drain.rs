@@ -80,8 +80,9 @@ impl<'a> Drain<'a> {
             if !range.complete().any(|server| is_up(&server)) {
                 return Some("no server that has all of it is up: start one of them again".to_owned());
             }
-            if range.servers.len() == 1 {
-                let server = range.servers.first()?;
+            if let [server] = range.servers[..]
+                && !(range.can_be_copied() && replicates(&server))
+            {
                 return Some(format!(
                     "range server {server} alone has it, and it is sealed: it stays until it is trimmed, or the stream deleted"
                 ));

@@ -71,12 +71,10 @@ impl OnServers {
         self.wanting.remove(&range.key);
     }
 
-    /// Notes whether a sealed range needs another copy, whose stream is to have so many replicas. Of a range that one server
-    /// alone has no copies are made.
+    /// Notes whether a sealed range needs another copy, whose stream is to have so many replicas.
     pub(super) fn judge(&mut self, range: &RangeRecord, replicas: i8) {
         let has_few = usize::try_from(replicas).is_ok_and(|replicas| range.servers.len() < replicas);
-        let is_shared = range.servers.len() > 1;
-        if range.end_offset.is_some() && is_shared && (has_few || !range.incomplete.is_empty()) {
+        if range.end_offset.is_some() && range.can_be_copied() && (has_few || !range.incomplete.is_empty()) {
             self.wanting.insert(range.key);
         } else {
             self.wanting.remove(&range.key);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
+use sbp_types::{Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::life::Life;
 use super::schema::SchemaRecord;
@@ -77,6 +77,12 @@ impl RangeRecord {
     pub(crate) fn complete(&self) -> impl Iterator<Item = ServerId> {
         let all = self.servers.iter().copied();
         all.filter(|server| !self.incomplete.contains(server))
+    }
+
+    /// Whether copies of it can be made once it is sealed: of one that several servers have, and of a stream's first one. Any
+    /// other that one server alone has had begins without the state of the writers, without which nobody takes it.
+    pub(super) fn can_be_copied(&self) -> bool {
+        self.servers.len() > 1 || self.key.range == RangeIndex(0)
     }
 
     /// Where it ends, if it is sealed.

@@ -34,6 +34,7 @@ impl RangeServer {
                 if is_new {
                     self.go_on_alone(&mut held, range);
                 }
+                self.share_sealed(&mut held, range.key, range.set.servers());
                 self.end_or_begin(&mut held, range, &mut notifications);
             }
             held.wake(stream, &mut notifications);

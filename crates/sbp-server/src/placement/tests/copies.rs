@@ -312,6 +312,29 @@ fn more_replicas_for_a_stream_reach_its_sealed_ranges_and_fewer_take_none_away()
 }
 
 #[test]
+fn what_one_server_alone_had_of_a_stream_is_copied_where_it_begins_with_nothing_that_a_copy_needs() {
+    let mut scene = Scene::new(1);
+    scene.range(0, &[1], &[], false);
+    scene.range(1, &[1], &[], false);
+    scene.range(2, &[1], &[], true);
+    assert_eq!(scene.due(), []);
+    scene.stream(2);
+    let CopyStep::Add = scene.due()[0].1 else { panic!() };
+    assert_eq!(
+        scene.due().len(),
+        0,
+        "range 1 has no state of the writers to begin with"
+    );
+    let to = 2;
+    scene.apply(Command::AddCopy(copy(0, to)));
+    scene.copies.ended(copy(0, to), true, scene.now);
+    assert_eq!(scene.due(), [(copy(0, to), sends(1, 0))]);
+    assert_eq!(scene.finish(copy(0, to)).servers, ids(&[1, to]));
+    scene.copies.ended(copy(0, to), true, scene.now);
+    assert_eq!(scene.due(), []);
+}
+
+#[test]
 fn nothing_is_copied_where_nobody_has_all_of_it_or_no_range_follows() {
     let mut scene = Scene::new(3);
     scene.range(0, &[1, 2, 3], &[2, 3], false);

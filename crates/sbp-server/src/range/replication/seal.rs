@@ -94,6 +94,7 @@ impl RangeServer {
     pub(crate) fn write_back(&self, key: RangeKey, to: &[ServerId], end: Position, done: Done<()>) {
         let mut notifications = Notifications::default();
         let mut ranges = self.hub.ranges.lock();
+        self.share_sealed(&mut ranges, key, to);
         match ranges.begin_write_back(key, to, end) {
             Err(refusal) => ranges.seal_work.written_back.push((done, Err(refusal))),
             Ok(()) => {

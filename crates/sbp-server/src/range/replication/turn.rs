@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sbp_log::{EntryHead, EntryKind, LogEntry, writers_in};
-use sbp_types::{Epoch, Position, RangeKey, TimestampMs};
+use sbp_types::{Epoch, Position, RangeIndex, RangeKey, ServerId, TimestampMs};
 use smallvec::SmallVec;
 
 use super::settle::behind_the_end;
@@ -11,8 +11,9 @@ use crate::range::copies::RecentEntry;
 use crate::range::job::LogContext;
 use crate::range::notifications::Notifications;
 use crate::range::ranges::Ranges;
+use crate::range::replica_set::ReplicaSet;
 use crate::range::server::RangeServer;
-use crate::range::stream::HeldRange;
+use crate::range::stream::{FoundCopy, HeldRange, Phase};
 
 impl RangeServer {
     /// The placement driver has told of a range: ends this server's copy if it is sealed, and begins it if it is open and
@@ -60,6 +61,34 @@ impl RangeServer {
             .iter()
             .flat_map(|part| writers_in(key.stream, part).unwrap_or_default());
         ranges.recall_writers(key, known.collect());
+    }
+
+    /// Others are to have a copy of a sealed range that this server alone has: from here on it is one of several copies, also
+    /// if the placement driver counts the others only when they have all of it. Where it begins without the state of the
+    /// writers, nobody can take it.
+    pub(in crate::range) fn share_sealed(&self, ranges: &mut Ranges, key: RangeKey, others: &[ServerId]) {
+        let Some(me) = self.log.server_id() else { return };
+        let Some(hosted) = ranges.table.stream(key.stream) else {
+            return;
+        };
+        let Some(range) = ranges.table.range(key) else { return };
+        if range.replica.is_some() || range.phase != Phase::Sealed || key.range != RangeIndex(0) {
+            return;
+        }
+        let others = others.iter().copied().filter(|server| *server != me);
+        let shared = HeldRange {
+            set: ReplicaSet::new(std::iter::once(me).chain(others), None),
+            ..hosted.held(key, range)
+        };
+        let found = FoundCopy {
+            synced: Position::start(range.confirmed),
+            first: self.log.first_position(key),
+            writers_parts: 0,
+        };
+        let replica = shared.recovered_replica(Some(me), &found);
+        if let Some(range) = ranges.table.range_mut(key) {
+            range.replica = replica;
+        }
     }
 
     /// Writes what begins a shared range: the state of the stream's writers at the end of the range before.
