@@ -99,7 +99,7 @@ impl Offer {
 }
 
 /// The cluster's id, where the peer asks for it.
-fn cluster_for(cluster: Option<&ClusterId>, request: &HeartbeatRequest) -> Option<Feature> {
+pub(crate) fn cluster_for(cluster: Option<&ClusterId>, request: &HeartbeatRequest) -> Option<Feature> {
     features::find(&request.features, features::CLUSTER)?;
     Some(Feature::new(features::CLUSTER, cluster?.to_string()))
 }

@@ -27,6 +27,7 @@ use super::streams;
 use crate::access::Gate;
 use crate::cluster_id::check_greeting;
 use crate::node::Node;
+use crate::offer::cluster_for;
 use crate::origin::Origin;
 use crate::places::Place;
 use crate::range::Requester;
@@ -235,14 +236,16 @@ impl Connection {
             ranges.hear(server, ranges.running_for());
         }
         let cluster = node.cluster.get().filter(|_| self.is_told_the_cluster(&request));
-        // It was not known yet when the first one was answered.
-        let lacks_it = |told: &HeartbeatResponse| features::find(&told.features, features::CLUSTER).is_none();
-        if cluster.is_some() && self.greeting.as_ref().is_some_and(lacks_it) {
-            self.greeting = None;
-        }
+        let told = cluster_for(cluster, &request);
         let greeting = self
             .greeting
             .get_or_insert_with(|| node.offer.answer(&node.identity, cluster, id, request));
+        // It was not known yet when the first one was answered.
+        if let Some(told) = told
+            && features::find(&greeting.features, features::CLUSTER).is_none()
+        {
+            greeting.features.push(told);
+        }
         self.replier.finish(session, frame.call_id, greeting);
         Ok(())
     }
