@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use sbp_log::{DamagedInterval, FileSystem, OpenMode, RealFileSystem, Recovered, Verification, Verified};
-use sbp_types::{RangeKey, StreamId};
+use sbp_types::{Offset, RangeKey, StreamId};
 
 use crate::error::StartError;
 use crate::meta::{self, Copied, read_copy};
@@ -83,7 +83,9 @@ pub(crate) fn verify_on(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<DirectoryReport, StartError> {
     let failed = |error| log_error(directory, error);
-    let verification = Verification::begin(files, directory).map_err(failed)?;
+    let verification = Verification::begin(files, directory)
+        .map_err(failed)?
+        .knowing(begins(files, directory));
     let (mut done, all) = (0, verification.bytes());
     progress(done, all);
     let log = verification.run(&mut |bytes| {
@@ -96,6 +98,16 @@ pub(crate) fn verify_on(
     let names = metadata.as_ref().map(names).unwrap_or_default();
     report.add_log(log, &names);
     Ok(report)
+}
+
+/// Where the ranges of a directory begin, as its metadata say, if those can be read.
+fn begins(files: &dyn FileSystem, directory: &Path) -> Vec<(RangeKey, Offset)> {
+    let copied = contents(files, &directory.join(meta::FILE))
+        .ok()
+        .and_then(|bytes| read_copy(bytes).ok());
+    let stored = copied.map(|copied| install(copied.changes));
+    let held = stored.into_iter().flat_map(|stored| stored.held);
+    held.map(|held| (held.key, held.start)).collect()
 }
 
 fn names(metadata: &Stored) -> BTreeMap<StreamId, String> {

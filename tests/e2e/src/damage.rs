@@ -25,6 +25,23 @@ pub fn damage(directory: &Path, content: &[u8]) {
     panic!("the record is in no segment");
 }
 
+/// Turns over a bit in the head of the batch that begins with this, the only one of its group in the log.
+pub fn damage_head(directory: &Path, content: &[u8]) {
+    /// Where groups begin, and where the head of their first batch is.
+    const GROUP: usize = 4_096;
+    const HEAD: usize = 64;
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    for path in files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("segment-")) {
+        let mut bytes = fs::read(&path).unwrap();
+        if let Some(at) = bytes.windows(content.len()).position(|window| window == content) {
+            bytes[at / GROUP * GROUP + HEAD + 20] ^= 1;
+            fs::write(&path, &bytes).unwrap();
+            return;
+        }
+    }
+    panic!("the record is in no segment");
+}
+
 /// A server that looks for damage all the time, in segments that are soon full.
 pub fn watchful_config(directory: &Path) -> ServerConfig {
     ServerConfig {

@@ -102,7 +102,8 @@ fn a_flipped_byte_is_named_with_file_stream_and_offsets_and_nothing_is_changed()
     assert_eq!(report(&damaged)["faults"][0]["file"], metadata.to_str().unwrap());
 }
 
-/// Of a batch whose head is damaged those behind it tell what is missing. Where none can tell, nothing is made up.
+/// Of a batch whose head is damaged those behind it, and the metadata, tell what is missing. Where none can tell, nothing is
+/// made up.
 #[test]
 fn a_damaged_head_of_a_batch_costs_what_others_tell_and_perhaps_more() {
     const GROUP: usize = 4_096;
@@ -118,10 +119,11 @@ fn a_damaged_head_of_a_batch_costs_what_others_tell_and_perhaps_more() {
     server.end(Signal::KILL);
     let segment = dir.path().join("segment-0000000000000001");
     let bytes = fs::read(&segment).unwrap();
-    let second = serde_json::json!([{"stream": 1, "name": "orders", "range": 0, "from": 2, "to": 4}]);
+    let lost =
+        |from: i64, to: i64| serde_json::json!([{"stream": 1, "name": "orders", "range": 0, "from": from, "to": to}]);
     for (record, lost) in [
-        ("first", serde_json::json!([])),
-        ("second", second),
+        ("first", lost(0, 2)),
+        ("second", lost(2, 4)),
         ("third", serde_json::json!([])),
     ] {
         let at = bytes.windows(record.len()).position(|found| found == record.as_bytes());

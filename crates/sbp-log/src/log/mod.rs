@@ -354,6 +354,20 @@ impl<T: Send + 'static> Log<T> {
         repair::repair(&self.shared, key, base, batch)
     }
 
+    /// The first record of this range that was not released has the offset `begin`, or did: the log itself does not know where a
+    /// range began of which no checkpoint tells. If damage hides records, those before the first one that can be read are
+    /// marked as damaged. Returns which.
+    pub fn begins_at(&self, key: RangeKey, begin: Offset) -> Option<DamagedInterval> {
+        let state = &mut *self.shared.state.write();
+        if !state.index.unlisted_damage {
+            return None;
+        }
+        let range = state.index.get_mut(key).filter(|range| range.known)?;
+        let (from, to) = (begin.max(range.released), range.first());
+        range.mark(from, to);
+        (from < to).then_some(DamagedInterval { key, from, to })
+    }
+
     /// The damaged offsets of a range, ordered. Reads may find more.
     #[must_use]
     pub fn damage(&self, key: RangeKey) -> Vec<DamagedInterval> {

@@ -64,6 +64,8 @@ impl Judged {
 pub(super) struct Judge<'s> {
     small: &'s Small,
     newest: Option<&'s Checkpoint>,
+    /// Where ranges begin, as far as the log's owner has said it.
+    begins: &'s BTreeMap<RangeKey, Offset>,
     files: Vec<Judged>,
     notes: Vec<String>,
 }
@@ -72,9 +74,10 @@ pub(super) struct Judge<'s> {
 type Place = (usize, u64);
 
 impl<'s> Judge<'s> {
-    pub(super) fn new(small: &'s Small) -> Self {
+    pub(super) fn new(small: &'s Small, begins: &'s BTreeMap<RangeKey, Offset>) -> Self {
         Self {
             small,
+            begins,
             newest: small.newest(),
             files: Vec::new(),
             notes: Vec::new(),
@@ -380,6 +383,14 @@ impl<'s> Judge<'s> {
         let mut ends: BTreeMap<RangeKey, (Offset, Place)> = BTreeMap::new();
         for item in self.newest.into_iter().flat_map(|newest| &newest.ranges) {
             ends.insert(item.key, (item.first, (0, 0)));
+        }
+        // Of those of which nothing is found nobody can tell what is missing.
+        let found = self.files.iter().filter(|file| file.needed);
+        let found: BTreeSet<_> = found
+            .flat_map(|file| file.checked.records.iter().map(|record| record.key))
+            .collect();
+        for (key, begin) in self.begins.iter().filter(|(key, _)| found.contains(key)) {
+            ends.entry(*key).or_insert((*begin, (0, 0)));
         }
         for (number, file) in self.files.iter().enumerate().filter(|(_, file)| file.needed) {
             for record in file.checked.records.iter().filter(|record| record.base < record.end) {

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sbp_types::{Offset, RangeKey};
+
 use crate::OpenError;
 use crate::format::checkpoint::{Checkpoint, SegmentItem};
 use crate::format::clean::GroupMark;
@@ -32,6 +34,7 @@ pub struct Verification<'fs> {
     directory: PathBuf,
     files: Vec<(SegmentId, u64)>,
     small: Vec<String>,
+    begins: BTreeMap<RangeKey, Offset>,
     _lock: Option<Box<dyn FileLock>>,
 }
 
@@ -109,8 +112,19 @@ impl<'fs> Verification<'fs> {
             directory: directory.to_owned(),
             files,
             small,
+            begins: BTreeMap::new(),
             _lock: lock,
         })
+    }
+
+    /// Where ranges begin, as the log's owner knows it: what is missing before the first record that is found of one is lost
+    /// then. Without that a log does not know where a range began of which no checkpoint tells.
+    #[must_use]
+    pub fn knowing(self, begins: impl IntoIterator<Item = (RangeKey, Offset)>) -> Self {
+        Self {
+            begins: begins.into_iter().collect(),
+            ..self
+        }
     }
 
     /// The bytes of all files of records, which [`run`](Self::run) reads.
@@ -123,7 +137,7 @@ impl<'fs> Verification<'fs> {
     pub fn run(&self, read: &mut dyn FnMut(u64)) -> Result<Verified, OpenError> {
         let mut verified = Verified::default();
         let small = self.small(&mut verified)?;
-        let mut judge = Judge::new(&small);
+        let mut judge = Judge::new(&small, &self.begins);
         for (id, length) in &self.files {
             let path = self.directory.join(id.file_name());
             let bytes = self.contents(&path, *length).map_err(at(&path))?;

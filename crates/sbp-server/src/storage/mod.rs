@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use sbp_log::{Clock, EntryKind, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
+use sbp_log::{Clock, DamagedInterval, EntryKind, FileSystem, Log, LogConfig, OpenError, RangeEnd, Recovered};
 use sbp_replication::Term;
 use sbp_types::{ClusterId, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId};
 
@@ -372,6 +372,9 @@ impl Opened {
         for held in &held {
             let facts = state.stream(held.key.stream).map(|stream| stream.facts());
             let end = ends.get(&held.key);
+            if let Some(damage) = log.begins_at(held.key, held.start) {
+                tell_damage(&damage);
+            }
             let found = settle(&log, held, end);
             let range = recovered_range(
                 log.server_id(),
@@ -415,6 +418,10 @@ fn count_start(store: &mut RedbStore, starts: u64) -> Result<(), MetadataError> 
     }
 }
 
+fn tell_damage(damage: &DamagedInterval) {
+    tracing::error!(range = %damage.key, from = %damage.from, to = %damage.to, "damaged records cannot be served");
+}
+
 /// The most damaged intervals that a start logs one by one.
 const DAMAGE_TOLD: usize = 20;
 
@@ -425,7 +432,7 @@ fn tell_recovery(recovered: &Recovered, began: Instant) {
     }
     let damaged = &recovered.damage.intervals;
     for damage in damaged.iter().take(DAMAGE_TOLD) {
-        tracing::error!(range = %damage.key, from = %damage.from, to = %damage.to, "damaged records cannot be served");
+        tell_damage(damage);
     }
     if let Some(more @ 1..) = damaged.len().checked_sub(DAMAGE_TOLD) {
         tracing::error!(more, "further damaged intervals");
