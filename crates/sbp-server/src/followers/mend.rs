@@ -42,16 +42,16 @@ pub(super) async fn mend_what_is_damaged(links: Weak<FollowerLinks>, me: ServerI
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(links) = links.upgrade() else { return };
         let Some(ranges) = links.ranges.upgrade() else { return };
-        let damage = ranges.log.all_damage(MOST);
+        let damage = ranges.log.all_damage(usize::MAX);
         let now = Instant::now();
-        tried.retain(|damaged, _| damage.contains(damaged));
+        tried.retain(|damaged, _| damage.binary_search(damaged).is_ok());
+        let is_due = |damaged: &DamagedInterval| tried.get(damaged).is_none_or(|(again_at, _)| *again_at <= now);
+        // Those that wait keep no others from their turn.
+        let due: Vec<_> = damage.into_iter().filter(is_due).take(MOST).collect();
         let mut channels = HashMap::new();
         let mut mended = 0;
-        for damaged in damage {
-            let (again_at, wait) = tried.get(&damaged).copied().unwrap_or((now, AGAIN_AFTER));
-            if now < again_at {
-                continue;
-            }
+        for damaged in due {
+            let wait = tried.get(&damaged).map_or(AGAIN_AFTER, |(_, wait)| *wait);
             let batches = mend(&links, &ranges, &mut channels, damaged, me).await;
             mended += batches;
             if batches == 0 {
