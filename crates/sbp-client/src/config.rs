@@ -85,7 +85,7 @@ impl Default for RetryPolicy {
         Self {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(10),
-            max_attempts: 100,
+            max_attempts: 1_000,
             first_connect_wait: Duration::from_secs(5),
             first_connect_rounds: 2,
         }
@@ -95,9 +95,14 @@ impl Default for RetryPolicy {
 impl RetryPolicy {
     /// The pauses as they double.
     pub(crate) fn back_off(&self) -> BackOff {
+        self.back_off_up_to(self.backoff_max)
+    }
+
+    /// The same, with none longer than this.
+    pub(crate) fn back_off_up_to(&self, longest: Duration) -> BackOff {
         BackOff {
-            first: self.backoff_min,
-            longest: self.backoff_max,
+            first: self.backoff_min.min(longest),
+            longest: self.backoff_max.min(longest),
             least: 0.0,
         }
     }

@@ -123,19 +123,25 @@ impl Cause {
     /// Whether a repeat is more work for a service that failed at it, instead of the work that was not begun.
     pub(crate) fn burdens(&self) -> bool {
         match self {
-            Self::Refused { code, .. } => !matches!(
-                *code,
-                // The server itself says when to come back, or where to go.
-                ErrorCode::TOO_MANY_REQUESTS
-                    | ErrorCode::SHUTTING_DOWN
-                    | ErrorCode::RANGE_ALREADY_SEALED
-                    | ErrorCode::RANGE_NOT_FOUND
-                    | ErrorCode::PD_NOT_LEADER
-                    | ErrorCode::UNSUPPORTED_OPERATION
-            ),
+            // The server itself says when to come back.
+            Self::Refused { code, .. } => *code != ErrorCode::TOO_MANY_REQUESTS && !self.is_about_places(),
             Self::ConnectionLost { sent, .. } => *sent,
             _ => false,
         }
+    }
+
+    /// Whether a server refuses what another one does, or will do within seconds: after a takeover, an election, a restart.
+    pub(crate) fn is_about_places(&self) -> bool {
+        let Self::Refused { code, .. } = self else { return false };
+        matches!(
+            *code,
+            ErrorCode::SHUTTING_DOWN
+                | ErrorCode::RANGE_ALREADY_SEALED
+                | ErrorCode::RANGE_NOT_FOUND
+                | ErrorCode::PD_NOT_LEADER
+                | ErrorCode::PD_NO_AVAILABLE_RS
+                | ErrorCode::UNSUPPORTED_OPERATION
+        )
     }
 
     /// Whether the server's disk holds damage in this place, which is there however often one asks.

@@ -108,12 +108,18 @@ pub(crate) enum Wait {
     None,
     /// Jittered exponential back-off.
     BackOff,
+    /// The same, but for a second at most: who is to answer is away, and others take over, or it is back, within seconds.
+    Soon,
     /// What the server asked for, and back-off on top.
     Throttled(Duration),
 }
 
 /// A server may ask for silence, but not for more of it than this.
 pub(crate) const THROTTLE_MAX: Duration = Duration::from_secs(30);
+
+/// The longest pause before it is asked again where something is, or whether a server is back. Longer ones would add to the time
+/// that the service stands still.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
 
 /// Hints where the leader is that are followed in one call, so that two servers that name each other end it.
 const HOPS_MAX: u32 = 3;
@@ -133,20 +139,18 @@ fn about(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
     match cause {
         Cause::Refused { .. } => about_refusal(cause, asked, attempt),
         Cause::ConnectionLost { sent: true, .. } | Cause::Silent { sent: true } if twice => Decision::IN_DOUBT,
-        Cause::ConnectionLost { .. } | Cause::NotStarted => again(at_first(Wait::BackOff), Target::Same),
+        Cause::ConnectionLost { .. } | Cause::NotStarted => again(at_first(Wait::Soon), Target::Same),
         // Whoever goes on without the server is known where the ranges are; the channel to several servers is at the next one.
         Cause::Silent { .. } if asked.routed && asked.half == Half::Ranges => {
-            again(at_first(Wait::BackOff), Target::Refreshed)
+            again(at_first(Wait::Soon), Target::Refreshed)
         }
-        Cause::Silent { .. } => again(at_first(Wait::BackOff), Target::Same),
+        Cause::Silent { .. } => again(at_first(Wait::Soon), Target::Same),
         // A server that was named may have come back under another address, and others may have what it has.
-        Cause::Unreachable { .. } if asked.routed && asked.half == Half::Ranges => {
-            again(Wait::BackOff, Target::Refreshed)
-        }
-        Cause::Unreachable { hopeless: false, .. } => again(Wait::BackOff, Target::Same),
+        Cause::Unreachable { .. } if asked.routed && asked.half == Half::Ranges => again(Wait::Soon, Target::Refreshed),
+        Cause::Unreachable { hopeless: false, .. } => again(Wait::Soon, Target::Same),
         // Another server may have the same, or the stream may be elsewhere by now. The call's own time bounds it.
         Cause::Deadline { .. } if asked.routed && asked.half == Half::Ranges && asked.repeat == Repeat::Harmless => {
-            again(at_first(Wait::BackOff), Target::Refreshed)
+            again(at_first(Wait::Soon), Target::Refreshed)
         }
         Cause::Deadline { sent, .. } => Decision::Final {
             may_have_been_done: *sent && asked.repeat != Repeat::Harmless,
@@ -171,10 +175,10 @@ fn about_refusal(cause: &Cause, asked: CallFacts, attempt: u32) -> Decision {
         return Decision::IN_DOUBT;
     };
     let rule = codes::rule(*code);
-    let wait = if throttle.is_zero() {
-        Wait::BackOff
-    } else {
-        Wait::Throttled((*throttle).min(THROTTLE_MAX))
+    let wait = match throttle.is_zero() {
+        false => Wait::Throttled((*throttle).min(THROTTLE_MAX)),
+        true if cause.is_about_places() => Wait::Soon,
+        true => Wait::BackOff,
     };
     let again = |after, at| Decision::Again { after, at };
     match (asked.half, *code) {
@@ -213,6 +217,7 @@ pub(crate) fn duration_of(wait: Wait, attempt: u32, policy: &RetryPolicy) -> Dur
     match wait {
         Wait::None => Duration::ZERO,
         Wait::BackOff => backoff(attempt, policy),
+        Wait::Soon => policy.back_off_up_to(SOON).pause(attempt, fastrand::f64()),
         Wait::Throttled(asked) => asked + backoff(attempt, policy),
     }
 }

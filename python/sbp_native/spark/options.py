@@ -190,7 +190,7 @@ OPTIONS: Final[dict[str, Option]] = {
     "checkpointLocation": Option(_STREAM_WRITE, "", "Spark's own: the directory of the query's progress"),
     "clientName": Option(_ALL, "version and process id", "what the client calls itself in the server's log"),
     "timeout": Option(_ALL, "`30s`", "what one call may take, retries included: `30s`, `2m`, or seconds"),
-    "maxAttempts": Option(_ALL, "100", "how often a call is tried within `timeout`"),
+    "maxAttempts": Option(_ALL, "1000", "how often a call is tried within `timeout`"),
     "retryBackoffMs": Option(_ALL, "50", "the first bound of the waiting time between two tries; it doubles"),
     "client.*": Option(
         _ALL,

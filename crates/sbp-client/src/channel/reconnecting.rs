@@ -21,6 +21,7 @@ use crate::address::ServerAddress;
 use crate::clock::now;
 use crate::config::ClientConfig;
 use crate::failure::{Cause, Failure};
+use crate::retry::SOON;
 
 /// The longest pause between two attempts of a client that has never reached a server: it may be starting.
 const FIRST_CONNECT_PAUSE: Duration = Duration::from_millis(250);
@@ -45,7 +46,7 @@ pub(super) fn connections(
     let policy = ReconnectPolicy {
         addresses: servers.len(),
         attempts_per_round: u32::try_from(servers.len()).unwrap_or(1),
-        back_off: config.retry.back_off(),
+        back_off: config.retry.back_off_up_to(SOON),
         longest_before_reached: FIRST_CONNECT_PAUSE,
         forgets_when_idle: false,
     };

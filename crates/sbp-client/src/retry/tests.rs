@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use sbp_messages::ErrorCode;
 
-use super::{CallFacts, Decision, Half, Repeat, Target, Wait, decide};
+use super::{CallFacts, Decision, Half, Repeat, Target, Wait, decide, duration_of};
 use crate::config::RetryPolicy;
 use crate::failure::Cause;
 
@@ -40,6 +40,11 @@ fn again(at: Target) -> Decision {
     }
 }
 
+/// Again, within a second.
+fn soon(at: Target) -> Decision {
+    Decision::Again { after: Wait::Soon, at }
+}
+
 fn lost(sent: bool) -> Cause {
     Cause::ConnectionLost {
         sent,
@@ -57,7 +62,7 @@ fn codes_decide_by_their_row_in_the_table() {
     let table = [
         (1, FINAL, DOUBTFUL),
         (2, FINAL, FINAL),
-        (5, again(Target::Elsewhere), again(Target::Elsewhere)),
+        (5, soon(Target::Elsewhere), soon(Target::Elsewhere)),
         (1403, FINAL, FINAL),
         (1404, FINAL, FINAL),
         (1408, again(Target::Same), again(Target::Same)),
@@ -67,8 +72,9 @@ fn codes_decide_by_their_row_in_the_table() {
         (1462, refreshed, refreshed),
         (1463, FINAL, FINAL),
         (1484, FINAL, FINAL),
+        (1502, soon(Target::Same), soon(Target::Same)),
         (2500, again(Target::Same), DOUBTFUL),
-        (2503, again(Target::Same), again(Target::Same)),
+        (2503, soon(Target::Same), soon(Target::Same)),
         (2507, again(Target::Same), again(Target::Same)),
         (2508, again(Target::Elsewhere), DOUBTFUL),
         (7777, FINAL, DOUBTFUL),
@@ -104,7 +110,7 @@ fn an_append_is_repeated_only_when_nothing_was_sent() {
     assert_eq!(decide(&lost(true), asked_for(Repeat::Harmless), 1, &policy), at_once);
     assert_eq!(
         decide(&lost(true), asked_for(Repeat::Harmless), 2, &policy),
-        again(Target::Same)
+        soon(Target::Same)
     );
     assert_eq!(
         decide(&Cause::deadline(true), asked_for(Repeat::Twice), 1, &policy),
@@ -146,7 +152,7 @@ fn a_server_of_the_other_half_sends_the_call_on() {
             ..asked_for(repeat)
         };
         assert_eq!(decide(&unsupported, ranges, 1, &policy), at_once(Target::Refreshed));
-        assert_eq!(decide(&unsupported, ranges, 2, &policy), again(Target::Refreshed));
+        assert_eq!(decide(&unsupported, ranges, 2, &policy), soon(Target::Refreshed));
     }
 }
 
@@ -168,7 +174,7 @@ fn a_server_that_was_named_and_cannot_be_reached_is_looked_for() {
             routed,
             ..asked_for(Repeat::Harmless)
         };
-        assert_eq!(decide(&unreachable, asked, 1, &policy), again(at), "{half:?} {routed}");
+        assert_eq!(decide(&unreachable, asked, 1, &policy), soon(at), "{half:?} {routed}");
     }
 }
 
@@ -186,10 +192,7 @@ fn another_server_is_asked_to_read_when_one_is_silent_and_nobody_to_append() {
         after: Wait::None,
         at: Target::Refreshed,
     };
-    assert_eq!(
-        (decided(read, 1), decided(read, 2)),
-        (at_once, again(Target::Refreshed))
-    );
+    assert_eq!((decided(read, 1), decided(read, 2)), (at_once, soon(Target::Refreshed)));
     assert_eq!(decided(asked(Half::Ranges, false, Repeat::Harmless), 1), FINAL);
     assert_eq!(decided(asked(Half::Placement, true, Repeat::Harmless), 1), FINAL);
     assert_eq!(decided(asked(Half::Ranges, true, Repeat::Twice), 1), DOUBTFUL);
@@ -212,13 +215,13 @@ fn hints_are_followed_three_times() {
             after: Wait::None,
             at: Target::Leader,
         };
-        let expected = if hops < 3 { followed } else { again(Target::Elsewhere) };
+        let expected = if hops < 3 { followed } else { soon(Target::Elsewhere) };
         assert_eq!(decide(&cause, asked, 4, &policy), expected, "{hops}");
         let of_a_silent_one = CallFacts {
             leader_is_silent: true,
             ..asked
         };
-        let elsewhere = again(Target::Elsewhere);
+        let elsewhere = soon(Target::Elsewhere);
         assert_eq!(decide(&cause, of_a_silent_one, 1, &policy), elsewhere, "{hops}");
     }
 }
@@ -249,6 +252,25 @@ fn what_a_writer_sends_may_be_sent_again_and_may_have_been_done() {
 }
 
 #[test]
+fn who_waits_for_a_takeover_asks_at_least_once_a_second_however_long_it_takes() {
+    let policy = RetryPolicy::default();
+    let longest = |wait| {
+        let pauses = (0..10_000).map(|attempt| duration_of(wait, attempt % 100, &policy));
+        pauses.max().expect("there are some")
+    };
+    assert!(longest(Wait::Soon) <= Duration::from_secs(1));
+    assert!(
+        longest(Wait::BackOff) > Duration::from_secs(5),
+        "a server that has too much to do is left alone"
+    );
+    let hasty = RetryPolicy {
+        backoff_max: Duration::from_millis(10),
+        ..policy
+    };
+    assert!(duration_of(Wait::Soon, 100, &hasty) <= hasty.backoff_max);
+}
+
+#[test]
 fn attempts_end() {
     let policy = RetryPolicy {
         max_attempts: 3,
@@ -260,7 +282,7 @@ fn attempts_end() {
     };
     assert_eq!(
         decide(&unreachable, asked_for(Repeat::Harmless), 2, &policy),
-        again(Target::Same)
+        soon(Target::Same)
     );
     assert_eq!(decide(&unreachable, asked_for(Repeat::Harmless), 3, &policy), FINAL);
     let hopeless = Cause::Unreachable {

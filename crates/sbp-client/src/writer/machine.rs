@@ -601,9 +601,9 @@ impl<P> Machine<P> {
             .unwrap_or_default();
         let wait = match after {
             Wait::None => return Duration::ZERO,
-            Wait::BackOff if !paused.is_zero() => paused,
+            Wait::BackOff | Wait::Soon if !paused.is_zero() => paused,
             Wait::Throttled(asked) if !paused.is_zero() => paused.max(asked),
-            after @ (Wait::BackOff | Wait::Throttled(_)) => {
+            after @ (Wait::BackOff | Wait::Soon | Wait::Throttled(_)) => {
                 self.refusals = self.refusals.saturating_add(1);
                 duration_of(after, self.refusals, &self.setup.policy)
             }

@@ -157,7 +157,7 @@ impl Followed {
         let decision = match &failure.cause {
             // The server was silent for longer than an answer may take. It may answer the next time, or another one does.
             Cause::Deadline { .. } => Decision::Again {
-                after: Wait::BackOff,
+                after: Wait::Soon,
                 at: if routed { Target::Refreshed } else { Target::Same },
             },
             // However often.

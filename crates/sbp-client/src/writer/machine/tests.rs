@@ -171,6 +171,25 @@ fn behind_a_refusal_for_the_moment_everything_is_sent_again_in_order() {
 }
 
 #[test]
+fn while_a_range_is_taken_over_its_batch_is_sent_again_at_least_once_a_second() {
+    let (mut machine, tokens, begun) = with_sent(Kind::Named, 1);
+    let (mut now, mut token) = (begun, tokens[0]);
+    while now < begun + Duration::from_secs(60) {
+        machine.handle_end(now, token, failed(refused(ErrorCode::RANGE_NOT_FOUND), -1));
+        machine.handle_refreshed();
+        let mut again = sent(&mut machine, now);
+        if again.is_empty() {
+            let due = machine.poll_timeout().expect("it waits for something");
+            assert!(due <= now + Duration::from_secs(1), "{:?}", due - now);
+            now = due;
+            again = sent(&mut machine, now);
+        }
+        assert_eq!(sequences(&again), [(0, 0)]);
+        token = again[0].0;
+    }
+}
+
+#[test]
 fn a_gap_shows_that_what_went_before_did_not_arrive() {
     let (mut machine, tokens, now) = with_sent(Kind::Named, 3);
     // Nothing was heard of the first, and it is not waited for.
