@@ -11,7 +11,6 @@
 mod completion_queue;
 mod operation;
 mod running_loop;
-mod slab;
 mod submission_queue;
 mod waiter;
 
@@ -25,12 +24,12 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyWeakrefMethods, PyWeakrefReference};
 use sbp_locks::Mutex;
+use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use self::completion_queue::Completion;
 pub(crate) use self::completion_queue::CompletionQueue;
 pub(crate) use self::operation::Operation;
 pub(crate) use self::running_loop::RunningLoop;
-use self::slab::Slab;
 use self::submission_queue::SubmissionQueue;
 use crate::client_core::ClientCore;
 use crate::interpreter::imports;
@@ -38,6 +37,19 @@ use crate::interpreter::once::{OncePy, interned};
 use crate::memory::buffer;
 use crate::process::fork::{self, Generation};
 use crate::process::logging::{self, WakeLoop};
+
+/// Operations on their way.
+type Operations = SlotMap<DefaultKey, Py<Operation>>;
+
+/// The key of an operation whose token this is.
+fn key_of(token: u64) -> DefaultKey {
+    KeyData::from_ffi(token).into()
+}
+
+/// The token of an operation: what the core knows it by.
+fn token_of(key: DefaultKey) -> u64 {
+    key.data().as_ffi()
+}
 
 /// Completions handled before the loop's other callbacks get their turn.
 const MAX_PER_DRAIN: usize = 1_024;
@@ -53,7 +65,9 @@ pub(crate) struct Bridge {
     event_loop: Py<PyWeakrefReference>,
     made_by: Generation,
     queue: Arc<CompletionQueue>,
-    slab: Mutex<Slab>,
+    /// The operations on their way, each kept alive until its completion has come. A token is never given again: one that comes twice
+    /// finds nothing.
+    operations: Mutex<Operations>,
     /// Completions taken from the queue and not yet handled.
     backlog: Mutex<VecDeque<Completion>>,
     /// One for each client used on this loop; seldom more than a few.
@@ -91,7 +105,7 @@ impl Bridge {
                 event_loop: PyWeakrefReference::new(event_loop)?.unbind(),
                 made_by: fork::current(),
                 queue: Arc::clone(&queue),
-                slab: Mutex::new(Slab::default()),
+                operations: Mutex::default(),
                 backlog: Mutex::new(VecDeque::new()),
                 submission_queues: Mutex::new(Vec::new()),
                 listed: Mutex::new(Vec::new()),
@@ -136,7 +150,7 @@ impl Bridge {
 
     /// Stores one completion and resumes who waits for it.
     fn resume(&self, py: Python<'_>, completion: Completion) -> PyResult<()> {
-        let Some(operation) = self.slab.lock().remove(completion.token) else {
+        let Some(operation) = self.operations.lock().remove(key_of(completion.token)) else {
             return Ok(());
         };
         let operation = operation.into_bound(py);
@@ -211,19 +225,22 @@ impl Bridge {
     /// `(wake-ups, completions, operations on their way)`, for tests and statistics.
     pub(crate) fn counts(&self) -> (u64, u64, usize) {
         let (wakes, completions) = self.queue.counts();
-        (wakes, completions, self.slab.lock().len())
+        (wakes, completions, self.operations.lock().len())
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         // The collector runs while some other call of this thread may hold the lock; then nothing can be garbage here.
-        match self.slab.try_lock() {
-            Some(slab) => slab.operations().try_for_each(|operation| visit.call(operation)),
+        match self.operations.try_lock() {
+            Some(operations) => operations.values().try_for_each(|operation| visit.call(operation)),
             None => Ok(()),
         }
     }
 
     fn __clear__(&self) {
-        let abandoned = self.slab.try_lock().map(|mut slab| std::mem::take(&mut *slab));
+        let abandoned = self
+            .operations
+            .try_lock()
+            .map(|mut operations| std::mem::take(&mut *operations));
         // Dropping them may run Python code, so no lock is held.
         drop(abandoned);
     }

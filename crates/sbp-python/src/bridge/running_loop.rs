@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use sbp_client::CompletionSink;
 
 use super::completion_queue::{Completion, CompletionQueue, Reply};
-use super::{Bridge, Operation};
+use super::{Bridge, Operation, token_of};
 use crate::append::prepared::{BackpressurePolicy, Prepared};
 use crate::client_core::ClientCore;
 use crate::errors;
@@ -145,13 +145,13 @@ impl<'py> RunningLoop<'py> {
 
     /// Keeps an operation until its completion comes; returns its token.
     fn keep(&self, operation: &Bound<'py, Operation>) -> PyResult<u64> {
-        let mut slab = self.bridge.get().slab.lock();
-        if slab.len() >= MAX_OPERATIONS {
-            drop(slab);
+        let mut operations = self.bridge.get().operations.lock();
+        if operations.len() >= MAX_OPERATIONS {
+            drop(operations);
             let message = format!("{MAX_OPERATIONS} operations of this event loop are on their way");
             return Err(errors::back_pressure(self.bridge.py(), &message));
         }
-        Ok(slab.insert(operation.clone().unbind()))
+        Ok(token_of(operations.insert(operation.clone().unbind())))
     }
 
     fn spawn_reply(
