@@ -146,11 +146,16 @@ impl Worker {
             self.upkeep.due(&self.state, &registry, now)
         };
         for Due { key, epoch, why } in due {
-            tracing::info!(range = %key, %why, "a range is sealed, and its stream goes on on other servers");
+            tracing::info!(range = %key, %why, "a range is to be sealed, so that its stream goes on on other servers");
             let events = self.events.clone();
             let done = Box::new(move |sealed: Result<Outcomes, Refusal>| {
                 let refusals = sealed.iter().flatten().filter_map(|sealed| sealed.as_ref().err());
-                for refusal in refusals.chain(sealed.as_ref().err()) {
+                let mut refusals = refusals.chain(sealed.as_ref().err()).peekable();
+                if refusals.peek().is_none() {
+                    let seconds = now.elapsed().as_secs_f64();
+                    tracing::info!(range = %key, seconds, "a range is sealed, and its stream goes on on other servers");
+                }
+                for refusal in refusals {
                     tracing::warn!(range = %key, %why, message = refusal.message, "a range is not sealed yet");
                 }
                 // The receiver has ended if the server is shutting down.
