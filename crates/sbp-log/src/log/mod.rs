@@ -28,7 +28,7 @@ use crate::segments::{claim, files};
 use crate::state::shared::Shared;
 use crate::upkeep::checkpoint::write_checkpoint;
 use crate::upkeep::jobs::{Job, JobSink};
-use crate::upkeep::{compaction, jobs, repair, scrub};
+use crate::upkeep::{clear, compaction, jobs, repair, scrub};
 use crate::write::commit_leader::CommitLeader;
 use crate::write::queue::Queue;
 use crate::write::writer::{Syncer, Writer};
@@ -294,6 +294,36 @@ impl<T: Send + 'static> Log<T> {
         }
         #[cfg(feature = "testing")]
         self.shared.forget_released(&mut state, key, below);
+    }
+
+    /// Has ranges leave the disk, of which nothing is needed any more and nothing more is appended: releases them, rewrites the
+    /// files that have records of them, and writes checkpoints. Returns those of which a start finds nothing any more. They are
+    /// forgotten but for their writers, and can be appended to again, from any offset on; until then they are to be neither
+    /// appended to nor read. The owner remembers by itself which of them have not been returned yet, and asks for these again:
+    /// later, because a segment leaves the disk only when it has its footer, and after a restart. What is in a file with damage
+    /// never is.
+    ///
+    /// Blocks on the disk until everything queued before is written, and for as long as files are rewritten.
+    pub fn clear(&self, ranges: &[RangeKey]) -> std::io::Result<Vec<RangeKey>> {
+        let release = || {
+            for key in ranges {
+                self.release(*key, Offset(i64::MAX));
+            }
+        };
+        if ranges.is_empty() {
+            return Ok(Vec::new());
+        }
+        release();
+        // Everything that was queued is in the index then, and not in the segment being written.
+        self.queue.roll(0).map_err(std::io::Error::other)?;
+        let newest = clear::being_written(&self.shared, ranges);
+        if newest > 0 {
+            self.queue.roll(newest).map_err(std::io::Error::other)?;
+        }
+        release();
+        let gone = clear::clear(&self.shared, ranges)?;
+        self.queue.forget(&gone);
+        Ok(gone)
     }
 
     /// Releases all ranges of a stream and forgets its writers. As with [`release`](Self::release), the owner of a

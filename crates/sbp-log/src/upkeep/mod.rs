@@ -1,6 +1,8 @@
-//! Work that no caller waits for: footers, checkpoints, compaction, the search for damage, and its repair.
+//! Work that no append waits for: footers, checkpoints, compaction, ranges that leave the disk, the search for damage, and its
+//! repair.
 
 pub(crate) mod checkpoint;
+pub(crate) mod clear;
 pub(crate) mod compaction;
 pub(crate) mod jobs;
 pub(crate) mod repair;

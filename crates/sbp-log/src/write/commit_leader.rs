@@ -83,7 +83,7 @@ impl<T: Send + 'static> CommitLeader<T> {
             .queue
             .fail(Arc::clone(&cause))
             .into_iter()
-            .map(Item::into_context)
+            .filter_map(Item::into_context)
             .collect();
         if !waiting.is_empty() {
             told(waiting, Err(Arc::new(LogError::Indeterminate { cause })));

@@ -14,7 +14,7 @@ use crate::format::{Crc32c, block_up, crc32c, record_up};
 use crate::fs::File;
 use crate::segments::segment::Segment;
 use crate::state::hot_tail::{GroupPart, HotGroup};
-use crate::write::queue::Item;
+use crate::write::queue::{Item, Roll};
 
 /// Smaller chunks are copied: keeping a network buffer in memory and writing one more part costs more than the copy.
 const SHARE_FROM: usize = 32 << 10;
@@ -48,6 +48,8 @@ pub(crate) struct EncodedGroup<T> {
     pub(crate) bytes: u64,
     /// Whether the group has a barrier and must be synced whatever the durability.
     pub(crate) barrier: bool,
+    /// Who wants to know that the log goes on in another segment.
+    pub(crate) rolled: Vec<Roll>,
 }
 
 /// The position of the next group.
@@ -71,7 +73,7 @@ impl GroupBuilder {
         };
         let mut records = Vec::with_capacity(items.len());
         let mut contexts = Vec::with_capacity(items.len());
-        let (mut barrier, mut bytes) = (false, 0);
+        let (mut barrier, mut bytes, mut rolled) = (false, 0, Vec::new());
         let start = u32::try_from(place.position).unwrap_or(u32::MAX);
         for item in items {
             match item {
@@ -79,6 +81,7 @@ impl GroupBuilder {
                     barrier = true;
                     contexts.push(context);
                 }
+                Item::Roll(roll) => rolled.push(roll),
                 Item::Append(entry) => {
                     let at = start.saturating_add(layout.at());
                     let record = layout.add(&entry, place.segment.mask);
@@ -117,6 +120,7 @@ impl GroupBuilder {
             contexts,
             bytes,
             barrier,
+            rolled,
         }
     }
 }

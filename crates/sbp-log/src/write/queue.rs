@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc;
 
 use sbp_locks::{Condvar, Mutex};
 use sbp_types::{Offset, Position, RangeKey};
@@ -16,11 +17,20 @@ use crate::state::index::KeyMap;
 use crate::state::shared::StateLock;
 use crate::{LogConfig, LogEntry, LogError};
 
-/// An append or a barrier.
+/// What the log is asked to write, or to wait for.
 #[derive(Debug)]
 pub(crate) enum Item<T> {
     Append(LogEntry<T>),
     Barrier(T),
+    Roll(Roll),
+}
+
+/// A request to go on in another segment than `from`, if there is room for one; 0: to go on anywhere.
+#[derive(Debug)]
+pub(crate) struct Roll {
+    pub(crate) from: u64,
+    /// Told when everything queued before can be read, and dropped if the log has failed.
+    pub(crate) told: mpsc::Sender<()>,
 }
 
 impl<T> Item<T> {
@@ -28,14 +38,14 @@ impl<T> Item<T> {
     pub(crate) fn stored_len(&self) -> usize {
         match self {
             Self::Append(entry) => RecordHead::stored_len(entry.batch_len()),
-            Self::Barrier(_) => 0,
+            Self::Barrier(_) | Self::Roll(_) => 0,
         }
     }
 
     pub(crate) fn batch_len(&self) -> usize {
         match self {
             Self::Append(entry) => entry.batch_len(),
-            Self::Barrier(_) => 0,
+            Self::Barrier(_) | Self::Roll(_) => 0,
         }
     }
 
@@ -43,7 +53,7 @@ impl<T> Item<T> {
     fn bound(&self) -> u64 {
         match self {
             Self::Append(_) => block_up((GroupHeader::LEN + self.stored_len()) as u64),
-            Self::Barrier(_) => 0,
+            Self::Barrier(_) | Self::Roll(_) => 0,
         }
     }
 
@@ -52,11 +62,38 @@ impl<T> Item<T> {
         matches!(self, Self::Append(entry) if entry.head.is_mark() || entry.head.shared)
     }
 
-    pub(crate) fn into_context(self) -> T {
-        match self {
-            Self::Append(entry) => entry.context,
-            Self::Barrier(context) => context,
+    /// Whether the log is to go on in another segment than the one being written, if there is one.
+    pub(crate) fn rolls_from(&self, active: Option<u64>) -> bool {
+        matches!(self, Self::Roll(roll) if roll.from != 0 && active.is_none_or(|active| active == roll.from))
+    }
+
+    /// There is no room for another segment: what was to begin one goes on anywhere.
+    pub(crate) fn stay(&mut self) {
+        if let Self::Roll(roll) = self {
+            roll.from = 0;
         }
+    }
+
+    pub(crate) fn tell_rolled(&self) {
+        if let Self::Roll(roll) = self {
+            roll.tell();
+        }
+    }
+
+    /// What its sender is told by; nothing for a roll.
+    pub(crate) fn into_context(self) -> Option<T> {
+        match self {
+            Self::Append(entry) => Some(entry.context),
+            Self::Barrier(context) => Some(context),
+            Self::Roll(_) => None,
+        }
+    }
+}
+
+impl Roll {
+    pub(crate) fn tell(&self) {
+        // Whoever asked waits, unless its thread has panicked.
+        let _ = self.told.send(());
     }
 }
 
@@ -236,6 +273,21 @@ impl<T> Queue<T> {
         Ok(())
     }
 
+    /// Waits until everything queued before can be read, and the log goes on in another segment than `from`, if there is room
+    /// for one; 0: anywhere.
+    pub(crate) fn roll(&self, from: u64) -> Result<(), LogError> {
+        let (told, rolled) = mpsc::channel();
+        {
+            let mut state = self.state.lock();
+            state.check_gate()?;
+            state.items.push_back(Item::Roll(Roll { from, told }));
+            state.wake(&self.arrived);
+        }
+        // It is dropped where the log has failed.
+        let ended = rolled.recv().map_err(|_| LogError::Closed);
+        ended.or_else(|closed| self.state.lock().check_gate().and(Err(closed)))
+    }
+
     /// Waits until there is something to do.
     pub(crate) fn wait(&self) -> Arrived {
         let mut state = self.state.lock();
@@ -256,12 +308,12 @@ impl<T> Queue<T> {
     }
 
     /// Takes everything queued if it needs at most `limit` bytes on the disk and nothing in it requires a sync first: no
-    /// barrier, and no mark unless the directory has some already; else nothing.
+    /// barrier, no roll, and no mark unless the directory has some already; else nothing.
     pub(crate) fn take_few(&self, limit: u64, has_marks: bool) -> Vec<Item<T>> {
         let mut state = self.state.lock();
         let stored = state.items.iter().try_fold(GroupHeader::LEN, |sum, item| match item {
             Item::Append(_) if has_marks || !item.needs_marks() => Some(sum.saturating_add(item.stored_len())),
-            Item::Append(_) | Item::Barrier(_) => None,
+            Item::Append(_) | Item::Barrier(_) | Item::Roll(_) => None,
         });
         match stored {
             Some(stored) if block_up(stored as u64) <= limit => state.take(usize::MAX),
@@ -347,6 +399,15 @@ impl<T> Queue<T> {
     /// Forgets where ranges end.
     pub(crate) fn forget_ends(&self, gone: impl Fn(RangeKey) -> bool) {
         self.state.lock().ended.retain(|key, _| !gone(*key));
+    }
+
+    /// Forgets ranges of which nothing is queued and the log has nothing: they begin wherever their next entry stands.
+    pub(crate) fn forget(&self, ranges: &[RangeKey]) {
+        let mut state = self.state.lock();
+        for key in ranges {
+            state.ended.remove(key);
+            state.ends.remove(key);
+        }
     }
 
     /// Closes the queue; what is queued will still be written.

@@ -50,7 +50,7 @@ enum Next<T> {
     Nothing,
     Group(EncodedGroup<T>),
     /// Barriers without records: everything before them has to be synced.
-    Barriers(Vec<T>),
+    Barriers(Vec<Item<T>>),
     /// The disk has no room for all of these.
     Refused(Vec<Item<T>>, Fits),
     /// The log has failed to create a segment for these.
@@ -131,12 +131,14 @@ impl<T: Send + 'static> Writer<T> {
     }
 
     /// Finds the position of a group and builds it.
-    fn form_next(&mut self, items: Vec<Item<T>>) -> Next<T> {
+    fn form_next(&mut self, mut items: Vec<Item<T>>) -> Next<T> {
         if items.is_empty() {
             return Next::Nothing;
         }
-        if items.iter().all(|item| matches!(item, Item::Barrier(_))) {
-            return Next::Barriers(items.into_iter().map(Item::into_context).collect());
+        let active = self.active.as_ref().map(|(segment, _)| segment.number);
+        let rolls = items.iter().any(|item| item.rolls_from(active));
+        if !items.iter().any(|item| matches!(item, Item::Append(_))) {
+            return self.form_without_records(items, rolls);
         }
         if !self.has_marks && items.iter().any(Item::needs_marks) {
             if let Err(error) = self.shared.admit_marks() {
@@ -149,19 +151,40 @@ impl<T: Send + 'static> Writer<T> {
             self.has_marks = true;
         }
         let length = GroupHeader::LEN + items.iter().map(Item::stored_len).sum::<usize>();
-        let place = match self.place(length as u64) {
+        let place = match self.place(length as u64, rolls) {
             Ok(place) => place,
+            // There may be room where the log is.
+            Err(NoSegment::Full { .. }) if rolls => {
+                items.iter_mut().for_each(Item::stay);
+                return self.form_next(items);
+            }
             Err(NoSegment::Full { room }) => {
                 let room = room.max(self.left());
                 return self.form_less(items, Fits { room, marks: true });
             }
             Err(NoSegment::Failed(cause)) => return Next::lost(items, cause),
         };
+        Next::Group(self.build(place, items))
+    }
+
+    fn build(&mut self, place: GroupPosition, items: Vec<Item<T>>) -> EncodedGroup<T> {
         let group = self.builder.build(place, items);
         self.last = group.mark;
         self.active = Some((group.segment.clone(), group.end()));
         self.queue.set_room(group.segment.capacity.saturating_sub(group.end()));
-        Next::Group(group)
+        group
+    }
+
+    /// Barriers need no group. A roll does: only its first group proves that there is another segment.
+    fn form_without_records(&mut self, items: Vec<Item<T>>, rolls: bool) -> Next<T> {
+        if rolls {
+            match self.place(GroupHeader::LEN as u64, rolls) {
+                Ok(place) => return Next::Group(self.build(place, items)),
+                Err(NoSegment::Full { .. }) => {}
+                Err(NoSegment::Failed(cause)) => return Next::lost(items, cause),
+            }
+        }
+        Next::Barriers(items)
     }
 
     /// Forms a smaller group of the first of these items, which have no room together: the others go back to the queue. What
@@ -193,9 +216,12 @@ impl<T: Send + 'static> Writer<T> {
         match next {
             Next::Nothing => {}
             Next::Group(group) => return self.commit(group, told),
-            Next::Barriers(contexts) => match self.sync_before_barrier() {
-                Ok(()) => told(contexts, Ok(())),
-                Err(error) => self.fail(contexts, &Arc::new(error), told),
+            Next::Barriers(items) => match self.sync_before_barrier() {
+                Ok(()) => {
+                    items.iter().for_each(Item::tell_rolled);
+                    told(contexts_of(items), Ok(()));
+                }
+                Err(error) => self.fail(contexts_of(items), &Arc::new(error), told),
             },
             Next::Refused(items, fits) => self.refuse(items, fits, told),
             Next::Lost(contexts, cause) => self.fail(contexts, &cause, told),
@@ -203,8 +229,10 @@ impl<T: Send + 'static> Writer<T> {
         None
     }
 
-    fn place(&mut self, length: u64) -> Result<GroupPosition, NoSegment> {
-        let fits = |(segment, position): &&(Arc<Segment>, u64)| position + block_up(length) <= segment.capacity;
+    /// The place of a group of this length; with `rolls` in another segment.
+    fn place(&mut self, length: u64, rolls: bool) -> Result<GroupPosition, NoSegment> {
+        let fits =
+            |(segment, position): &&(Arc<Segment>, u64)| !rolls && position + block_up(length) <= segment.capacity;
         let (segment, position) = match self.active.as_ref().filter(fits) {
             Some((segment, position)) => (segment.clone(), *position),
             None => {
@@ -263,6 +291,7 @@ impl<T: Send + 'static> Writer<T> {
     fn end_group(&mut self, mut group: EncodedGroup<T>, told: &mut Told<'_, T>) {
         self.publish(&mut group);
         self.queue.settle(group.bytes);
+        group.rolled.drain(..).for_each(|roll| roll.tell());
         told(group.contexts, Ok(()));
         if self.since_checkpoint >= self.checkpoint_due() {
             self.since_checkpoint = 0;
@@ -338,8 +367,7 @@ impl<T: Send + 'static> Writer<T> {
         }
         let bytes: usize = refused.iter().map(Item::batch_len).sum();
         self.queue.settle(bytes as u64);
-        let contexts = refused.into_iter().map(Item::into_context).collect();
-        told(contexts, Err(Arc::new(LogError::DiskFull)));
+        told(contexts_of(refused), Err(Arc::new(LogError::DiskFull)));
     }
 
     /// A write or sync has failed, for good. All that wait are told that their appends may have been written.
@@ -347,7 +375,7 @@ impl<T: Send + 'static> Writer<T> {
         tracing::error!(error = %cause, "the log has failed");
         let waiting = self.queue.fail(cause.clone());
         self.queue.settle(u64::MAX);
-        contexts.extend(waiting.into_iter().map(Item::into_context));
+        contexts.extend(waiting.into_iter().filter_map(Item::into_context));
         told(
             contexts,
             Err(Arc::new(LogError::Indeterminate { cause: cause.clone() })),
@@ -360,14 +388,19 @@ impl<T> Next<T> {
         match self {
             Self::Nothing => Vec::new(),
             Self::Group(group) => group.contexts,
-            Self::Barriers(contexts) | Self::Lost(contexts, _) => contexts,
-            Self::Refused(items, _) => items.into_iter().map(Item::into_context).collect(),
+            Self::Lost(contexts, _) => contexts,
+            Self::Barriers(items) | Self::Refused(items, _) => contexts_of(items),
         }
     }
 
     fn lost(items: Vec<Item<T>>, cause: Arc<io::Error>) -> Self {
-        Self::Lost(items.into_iter().map(Item::into_context).collect(), cause)
+        Self::Lost(contexts_of(items), cause)
     }
+}
+
+/// What the senders of these items are told by.
+fn contexts_of<T>(items: Vec<Item<T>>) -> Vec<T> {
+    items.into_iter().filter_map(Item::into_context).collect()
 }
 
 /// What records of this length need as a group of their own.

@@ -4,6 +4,7 @@
 mod backup;
 mod basic;
 mod callers;
+mod clear;
 mod common;
 mod compaction;
 mod damage;

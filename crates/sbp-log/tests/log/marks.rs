@@ -382,7 +382,7 @@ fn the_older_checkpoint_finds_them_too() {
     one.check(&opened.0);
 }
 
-fn verify(fs: &SimFileSystem, config: &LogConfig) -> Verified {
+pub(crate) fn verify(fs: &SimFileSystem, config: &LogConfig) -> Verified {
     let begun = Verification::begin(fs, &config.directory).unwrap();
     begun.run(&mut |_| {}).unwrap()
 }

@@ -9,6 +9,8 @@ pub(crate) struct Candidate {
     pub(crate) nature: Nature,
     pub(crate) file_bytes: u64,
     pub(crate) live_bytes: u64,
+    /// Whether it has records that must leave the disk, however much of it is needed.
+    pub(crate) must_go: bool,
 }
 
 /// What may be done with a file.
@@ -52,7 +54,7 @@ impl Candidate {
             ),
             Nature::Fixed => return false,
         };
-        percent > 0 && needed.saturating_mul(100) <= self.file_bytes.saturating_mul(percent)
+        self.must_go || percent > 0 && needed.saturating_mul(100) <= self.file_bytes.saturating_mul(percent)
     }
 }
 
@@ -112,6 +114,11 @@ mod tests {
 
     /// Files numbered from 1: nature, size, what is needed of it, in MiB.
     fn chosen(percent: u64, files: &[(Nature, u64, u64)]) -> Vec<u64> {
+        chosen_with(percent, files, &[])
+    }
+
+    /// The same, with files that have something that must go.
+    fn chosen_with(percent: u64, files: &[(Nature, u64, u64)], must_go: &[u64]) -> Vec<u64> {
         let number = (1..).zip(files);
         let files: Vec<_> = number
             .map(|(number, (nature, file_bytes, live_bytes))| Candidate {
@@ -119,6 +126,7 @@ mod tests {
                 nature: *nature,
                 file_bytes: file_bytes << 20,
                 live_bytes: live_bytes << 20,
+                must_go: must_go.contains(&number),
             })
             .collect();
         choose(
@@ -171,6 +179,25 @@ mod tests {
             "more carried than won"
         );
         assert_eq!(chosen(50, &[(CHAIN, 60, 10), (COMPACTED, 70, 70)]), [1]);
+    }
+
+    #[test]
+    fn what_must_go_goes_from_any_file_that_can_be_rewritten() {
+        let full = [(CHAIN, 100, 100), (COMPACTED, 100, 100), (CHAIN, 100, 100)];
+        assert_eq!(chosen_with(50, &full, &[]), []);
+        for number in 1..=3 {
+            assert_eq!(chosen_with(50, &full, &[number]), [number]);
+            assert_eq!(
+                chosen_with(0, &full, &[number]),
+                [number],
+                "also where nothing else is rewritten"
+            );
+        }
+        assert_eq!(
+            chosen_with(50, &[(FIXED, 100, 0)], &[1]),
+            [],
+            "but not from one that must stay"
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::Ordering;
 
-use sbp_types::Position;
+use sbp_types::{Position, RangeKey};
 
 use crate::format::checkpoint::MarkPlace;
 use crate::format::record::RecordHead;
@@ -69,6 +69,12 @@ fn reclaim_now(shared: &Shared) -> io::Result<u64> {
 /// Compacts all files that are worth it, and returns how many were replaced. A start uses the new files after the next
 /// checkpoint.
 pub(crate) fn compact(shared: &Shared) -> io::Result<usize> {
+    compact_without(shared, &[])
+}
+
+/// As [`compact`], and rewrites every file that has records of these ranges, of which nothing is needed any more. Both are
+/// ordered.
+pub(crate) fn compact_without(shared: &Shared, cleared: &[RangeKey]) -> io::Result<usize> {
     let _alone = shared.compacting.lock();
     let files = {
         let state = shared.state.read();
@@ -76,12 +82,12 @@ pub(crate) fn compact(shared: &Shared) -> io::Result<usize> {
     };
     let mut gone = 0;
     // A start from the older checkpoint removes files that it does not list, so there must be an older checkpoint.
-    while !shared.checkpoints.lock().are_two() && !choose_now(shared).is_empty() {
+    while !shared.checkpoints.lock().are_two() && !choose_now(shared, cleared).is_empty() {
         write_checkpoint(shared)?;
     }
     // Every pass replaces at least one file, so the loop ends by itself; this bound is a safeguard.
     for _ in 0..files {
-        let chosen = choose_now(shared);
+        let chosen = choose_now(shared, cleared);
         if chosen.is_empty() || shared.prepared.room() != NextRoom::Some {
             break;
         }
@@ -90,19 +96,19 @@ pub(crate) fn compact(shared: &Shared) -> io::Result<usize> {
     Ok(gone)
 }
 
-fn choose_now(shared: &Shared) -> Vec<u64> {
+fn choose_now(shared: &Shared, cleared: &[RangeKey]) -> Vec<u64> {
     let policy = Policy {
         percent: u64::from(shared.config.compaction_percent),
         largest: shared.config.segment_bytes.saturating_sub(FIRST_GROUP),
     };
-    if policy.percent == 0 {
+    if policy.percent == 0 && cleared.is_empty() {
         return Vec::new();
     }
-    choose(&candidates(&shared.state.read()), &policy)
+    choose(&candidates(&shared.state.read(), cleared), &policy)
 }
 
 /// All files in the order of their contents.
-fn candidates(state: &State) -> Vec<Candidate> {
+fn candidates(state: &State, cleared: &[RangeKey]) -> Vec<Candidate> {
     let mut live_bytes: HashMap<u64, u64> = HashMap::new();
     for (_, range) in state.index.iter() {
         for run in &range.runs {
@@ -132,6 +138,7 @@ fn candidates(state: &State) -> Vec<Candidate> {
             nature: if fixed { Nature::Fixed } else { *nature },
             file_bytes: live.end,
             live_bytes: live_bytes.get(&number).copied().unwrap_or(0),
+            must_go: live.keys.iter().any(|key| cleared.binary_search(key).is_ok()),
         }
     };
     files.iter().map(candidate).collect()
