@@ -9,7 +9,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use crate::disk_space::DiskSpace;
 use crate::node::Node;
 use crate::placement::{MetadataJob, Request, ServerLoad};
-use crate::roles::Sample;
+use crate::roles::{Job, Sample};
 
 /// Ticks once per period, for the first time when the first one is over.
 fn ticks(every: Duration) -> Interval {
@@ -65,19 +65,26 @@ pub(crate) async fn trim_what_is_due(node: Weak<Node>, every: Duration) {
         let due = tokio::task::spawn_blocking(move || {
             // So that a disk that has room again is known to have it, even if nobody appends.
             ranges.log.look_for_room();
-            // Frees the space that the last trims released; cheap when there were none.
+            // Frees the space that the last trims, and ranges that others have, released; cheap when there were none.
             if let Err(error) = ranges.log.reclaim() {
                 tracing::warn!(%error, "space released by trims cannot be freed now");
             }
-            ranges.retention_due(now)
+            (ranges.retention_due(now), ranges.clear_what_leaves())
         })
         .await;
-        let due = due.unwrap_or_default();
-        if due.is_empty() {
-            continue;
-        }
+        let (due, cleared) = due.unwrap_or_default();
         let Some(node) = node.upgrade() else { return };
-        trim(&node, due).await;
+        if let Some(role) = node.range_role.as_ref().filter(|_| !cleared.is_empty())
+            && let Err(refusal) = role.keep(|done| Job::Cleared { keys: cleared, done }).await
+        {
+            tracing::warn!(
+                refusal = refusal.message,
+                "that ranges have left the disk is not written down; it is tried again"
+            );
+        }
+        if !due.is_empty() {
+            trim(&node, due).await;
+        }
     }
 }
 

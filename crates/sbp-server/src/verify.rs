@@ -163,7 +163,14 @@ fn read_metadata(
     };
     // Without the superblock nobody knows how often the log was started, and so which of the two is older.
     let is_counted = !log.faults.iter().any(|fault| fault.file.ends_with(SUPERBLOCK));
-    if is_counted && let Err(error) = check_together(directory, &stored.state, &stored.held, stored.starts, &recovered)
+    if is_counted
+        && let Err(error) = check_together(
+            directory,
+            &stored.state,
+            (&stored.held, &stored.let_go),
+            stored.starts,
+            &recovered,
+        )
     {
         report.fault(path, length, error.to_string());
     }

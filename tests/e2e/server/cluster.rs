@@ -23,11 +23,17 @@ pub(crate) struct Cluster {
     placement: Option<Server>,
     address: String,
     times: ClusterTimes,
+    retention_interval: Option<Duration>,
     servers: Vec<Option<Serving>>,
 }
 
 impl Cluster {
     pub(crate) fn start(servers: usize, times: ClusterTimes) -> Self {
+        Self::with_retention(servers, times, None)
+    }
+
+    /// With range servers that remove so often what need not be kept, if that is not as usual.
+    pub(crate) fn with_retention(servers: usize, times: ClusterTimes, retention_interval: Option<Duration>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let placement = placement(directory.path(), times, "127.0.0.1:0");
         let mut cluster = Self {
@@ -35,6 +41,7 @@ impl Cluster {
             address: placement.address().to_owned(),
             placement: Some(placement),
             times,
+            retention_interval,
             servers: Vec::new(),
         };
         for _server in 0..servers {
@@ -48,6 +55,7 @@ impl Cluster {
             roles: Roles::RangeServer {
                 placement_driver: vec![self.address.clone()],
             },
+            retention_interval: self.retention_interval,
             ..Setup::new(self.directory_of(server))
         }
     }

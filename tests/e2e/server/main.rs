@@ -25,6 +25,7 @@ mod replication;
 mod replication_burials;
 mod replication_copies;
 mod replication_drain;
+mod replication_let_go;
 mod replication_mend;
 mod replication_upkeep;
 mod retention;

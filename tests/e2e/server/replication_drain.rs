@@ -38,7 +38,7 @@ fn records() -> Vec<(i64, Vec<u8>)> {
 }
 
 /// Waits until a server holds nothing that counts.
-fn wait_until_empty(cluster: &Cluster, server: ServerId) {
+pub(super) fn wait_until_empty(cluster: &Cluster, server: ServerId) {
     until("an empty server", || {
         (held(&cluster.status_of(server)) == 0).then_some(())
     });

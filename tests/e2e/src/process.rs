@@ -167,6 +167,7 @@ const DRIVER: &str = "SBP_CHILD_DRIVER";
 const METADATA: &str = "SBP_CHILD_METADATA";
 const FORGET: &str = "SBP_CHILD_FORGET";
 const SEGMENT_BYTES: &str = "SBP_CHILD_SEGMENT_BYTES";
+const RETENTION: &str = "SBP_CHILD_RETENTION_MS";
 const RENEW_AFTER: &str = "SBP_CHILD_RENEW_AFTER_MS";
 const REPLACE_AFTER: &str = "SBP_CHILD_REPLACE_AFTER_MS";
 
@@ -188,6 +189,8 @@ pub struct Setup {
     pub forget: ForgetWriters,
     /// How large a segment of its log is.
     pub segment_bytes: Option<u64>,
+    /// How often it removes what need not be kept, if that is not as usual.
+    pub retention_interval: Option<Duration>,
     /// When it does something about servers that are away; the rest of these times are the usual ones.
     pub cluster: ClusterTimes,
 }
@@ -203,6 +206,7 @@ impl Setup {
             metadata: None,
             forget: ForgetWriters::Never,
             segment_bytes: None,
+            retention_interval: None,
             cluster: ClusterTimes::default(),
         }
     }
@@ -215,6 +219,7 @@ impl Setup {
             Roles::RangeServer { placement_driver } => ("range-server", placement_driver.join(",")),
         };
         let segment_bytes = self.segment_bytes.map(|bytes| bytes.to_string());
+        let retention = self.retention_interval.map(|interval| interval.as_millis().to_string());
         Serving::spawn(
             again("child::serve_until_killed")
                 .env(DATA_DIR, &self.dir)
@@ -225,6 +230,7 @@ impl Setup {
                 .env(METADATA, self.metadata.as_deref().unwrap_or_default())
                 .env(FORGET, format!("{:?}", self.forget))
                 .env(SEGMENT_BYTES, segment_bytes.unwrap_or_default())
+                .env(RETENTION, retention.unwrap_or_default())
                 .env(RENEW_AFTER, self.cluster.renew_after.as_millis().to_string())
                 .env(REPLACE_AFTER, self.cluster.replace_after.as_millis().to_string()),
         )
@@ -272,8 +278,11 @@ pub fn serve_until_killed() {
     };
     begin_log(Path::new(&dir));
     let time = |name| Duration::from_millis(told(name).unwrap().parse().unwrap());
+    let usual = ServerConfig::default();
+    let retention_interval = told(RETENTION).map(|interval| Duration::from_millis(interval.parse().unwrap()));
     let server = Server::start(ServerConfig {
         roles,
+        retention_interval: retention_interval.unwrap_or(usual.retention_interval),
         cluster: ClusterTimes {
             renew_after: time(RENEW_AFTER),
             replace_after: time(REPLACE_AFTER),
@@ -288,7 +297,7 @@ pub fn serve_until_killed() {
         advertise: told(ADVERTISE),
         segment_bytes: told(SEGMENT_BYTES).map(|bytes| bytes.parse().unwrap()),
         forget_writers: forget,
-        ..ServerConfig::default()
+        ..usual
     })
     .unwrap();
     #[allow(clippy::print_stdout, reason = "whoever started this process reads it")]

@@ -21,8 +21,13 @@ pub async fn bounded_by<T>(limit: Duration, future: impl Future<Output = T>) -> 
 }
 
 /// Looks until there is something, at most for [`PATIENCE`]. `what` is named when that is over.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    until_by(PATIENCE, what, look)
+}
+
+/// The same, at most for so long.
+pub fn until_by<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
     loop {
         if let Some(found) = look() {
             return found;

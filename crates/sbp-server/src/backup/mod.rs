@@ -180,10 +180,14 @@ impl<'s> Known<'s> {
         Self { stored, held, first }
     }
 
-    /// Whether a record of this range may be in the log: it is known, was trimmed away, or its stream deleted.
+    /// Whether a record of this range may be in the log: it is known, the server was let go of it, it was trimmed away, or its
+    /// stream deleted.
     fn has(&self, key: RangeKey) -> bool {
         let trimmed = self.first.get(&key.stream).is_some_and(|first| key.range < *first);
-        trimmed || self.stored.state.has_tombstone(key.stream) || self.held.contains(&key)
+        trimmed
+            || self.stored.state.has_tombstone(key.stream)
+            || self.held.contains(&key)
+            || self.stored.let_go.contains(&key)
     }
 }
 

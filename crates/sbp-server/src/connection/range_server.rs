@@ -9,7 +9,7 @@ use sbp_messages::{
     SyncRangesResult,
 };
 use sbp_replication::Term;
-use sbp_types::{Offset, Position, RangeKey};
+use sbp_types::{Offset, Position, RangeKey, StreamId};
 
 use super::changes::decode;
 use super::fault::Fault;
@@ -172,9 +172,7 @@ impl Later {
                 Err(refusal)
             } else if from_placement_driver && (!ranges.is_empty() || orders.is_empty()) {
                 self.role.locate(ranges.iter().flat_map(located));
-                let mine = ranges.iter().filter(|range| is_on(range, self.role.server_id));
-                let told = mine.map(held_range).filter(|held| held.key.stream == stream_id);
-                self.role.sync(stream_id, told.collect(), term).await
+                self.told(stream_id, &ranges, term).await
             } else {
                 self.role.held_of(stream_id)
             };
@@ -187,6 +185,28 @@ impl Later {
             });
         }
         self.answer(results);
+    }
+
+    /// Takes over what the placement driver has said about ranges of a stream: those on this server, which it is to hold, and
+    /// sealed ones on others alone, of which it is to have nothing. Returns the stream's ranges of which something is here.
+    async fn told(&self, stream: StreamId, ranges: &[Range], term: Term) -> Result<Vec<HeldRange>, Refusal> {
+        let (mine, others): (Vec<&Range>, Vec<&Range>) =
+            ranges.iter().partition(|range| is_on(range, self.role.server_id));
+        let of_stream = |ranges: Vec<&Range>| -> Vec<HeldRange> {
+            let held = ranges.into_iter().map(held_range);
+            held.filter(|held| held.key.stream == stream).collect()
+        };
+        let (mine, mut others) = (of_stream(mine), of_stream(others));
+        others.retain(|range| range.end.is_some());
+        let left = match others.is_empty() {
+            true => Vec::new(),
+            false => self.role.let_go(stream, &others, term).await?,
+        };
+        if mine.is_empty() && !others.is_empty() {
+            others.retain(|range| left.contains(&range.key));
+            return Ok(others);
+        }
+        self.role.sync(stream, mine, term).await
     }
 
     /// Sends ranges that are being sealed to servers that lack some of them.

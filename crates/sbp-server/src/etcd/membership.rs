@@ -1,6 +1,6 @@
 //! Who leads and who lives, for whoever asks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,9 +16,9 @@ use crate::refusal::Refusal;
 /// What a placement driver is called in the list of them.
 const NAME: &str = "placement-driver";
 
-/// What a placement driver says where it says that it lives: it reads records of range servers that say how often these were
-/// started. Earlier versions say nothing.
-pub(super) const NEWEST_FORMAT: &str = "2";
+/// What a placement driver says where it says that it lives: the newest format of records that it reads. The first versions say
+/// nothing.
+pub(super) const NEWEST_FORMAT: &str = "3";
 
 /// The placement driver of this process among the others. The time is that since this was made.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(crate) struct Membership {
     leadership: Mutex<Leadership>,
     /// The placement drivers that lived when it was looked last.
     drivers: watch::Sender<Vec<String>>,
-    /// Whether all of them read what this one can write.
-    all_read_newest: AtomicBool,
+    /// The newest format that all of them read; 0 where that is not known.
+    all_read: AtomicU32,
     /// The members of the store, and why those did not answer that did not, when they were asked last.
     members: Mutex<Vec<(String, Option<String>)>>,
     /// Why the store did not answer last, if it did not.
@@ -51,7 +51,7 @@ impl Membership {
             began: Instant::now(),
             leadership: Mutex::new(Leadership::new(address, Duration::ZERO)),
             drivers: watch::Sender::default(),
-            all_read_newest: AtomicBool::new(false),
+            all_read: AtomicU32::new(0),
             members: Mutex::default(),
             trouble: Mutex::default(),
             foreign: Mutex::default(),
@@ -115,8 +115,9 @@ impl Membership {
 
     /// Notes which placement drivers live, and what each of them says of itself where it says that it lives.
     pub(super) fn note_drivers(&self, drivers: Vec<(String, Bytes)>) {
-        let all_read_newest = !drivers.is_empty() && drivers.iter().all(|(_, format)| format == NEWEST_FORMAT);
-        self.all_read_newest.store(all_read_newest, Ordering::Relaxed);
+        let format = |said: &Bytes| std::str::from_utf8(said).ok()?.parse().ok();
+        let formats = drivers.iter().map(|(_, said)| format(said).unwrap_or(0));
+        self.all_read.store(formats.min().unwrap_or(0), Ordering::Relaxed);
         let drivers: Vec<_> = drivers.into_iter().map(|(address, _)| address).collect();
         self.drivers.send_if_modified(|known| {
             let is_new = *known != drivers;
@@ -175,8 +176,8 @@ impl Membership {
 }
 
 impl Election for Membership {
-    fn all_read_newest(&self) -> bool {
-        self.all_read_newest.load(Ordering::Relaxed)
+    fn all_read(&self, format: u32) -> bool {
+        self.all_read.load(Ordering::Relaxed) >= format
     }
 
     fn term(&self) -> Result<Term, Refusal> {

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use super::keys::Keys;
 use super::membership::Membership;
 use super::records::{Next, Writes};
-use crate::placement::{Change, CommitError, PlacementStore};
+use crate::placement::{Change, CommitError, Election, PlacementStore, WITH_LET_GO};
 
 /// The most operations of a transaction besides that of the counter: etcd refuses more than 128.
 const MOST_OPERATIONS: usize = 127;
@@ -75,6 +75,10 @@ impl PlacementStore for EtcdStore {
             is_first = false;
         }
         Ok(())
+    }
+
+    fn keeps_let_go(&self) -> bool {
+        self.membership.all_read(WITH_LET_GO)
     }
 
     fn has_room(&self, staged: &[Change], more: &[Change]) -> bool {

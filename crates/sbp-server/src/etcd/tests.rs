@@ -64,6 +64,7 @@ fn range(stream: i64, index: i32) -> Change {
         end_marks: 0,
         servers: vec![ServerId(1), ServerId(2)],
         incomplete: Vec::new(),
+        let_go: Vec::new(),
         replica_count: 3,
         ack_count: 2,
     }))
@@ -295,11 +296,19 @@ fn who_does_not_lead_names_who_does() {
     };
     membership.leadership().looked(Ok(Some(other)), now);
     let driver = |address: &str, format: &str| (address.to_owned(), Bytes::from(format.to_owned()));
-    assert!(!membership.all_read_newest(), "nobody is known");
-    membership.note_drivers(vec![driver("c:1", "2"), driver("a:1", "2")]);
-    assert!(membership.all_read_newest());
-    membership.note_drivers(vec![driver("c:1", "2"), driver("a:1", "")]);
-    assert!(!membership.all_read_newest(), "one is of an earlier version");
+    let reads = || [2, 3].map(|format| membership.all_read(format));
+    assert_eq!(reads(), [false, false], "nobody is known");
+    for (formats, read) in [
+        (["3", "3"], [true, true]),
+        (["3", "2"], [true, false]),
+        (["3", ""], [false, false]),
+        (["3", "4"], [true, true]),
+        (["3", "x"], [false, false]),
+    ] {
+        membership.note_drivers(vec![driver("c:1", formats[0]), driver("a:1", formats[1])]);
+        assert_eq!(reads(), read, "{formats:?}");
+    }
+    membership.note_drivers(vec![driver("c:1", "3"), driver("a:1", "3")]);
     let refusal = membership.term().unwrap_err();
     assert_eq!(refusal.code, ErrorCode::PD_NOT_LEADER);
     let named = sbp_messages::PlacementDriverCluster::from_detail(&refusal.detail).unwrap();

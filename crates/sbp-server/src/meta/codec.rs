@@ -21,6 +21,9 @@ const WITH_REPLICAS: u8 = 2;
 const WITH_OPENED: u8 = 3;
 /// The version of range records that end with the servers that may lack some of the range.
 const WITH_INCOMPLETE: u8 = 4;
+/// The version of range records that end with those, and with the servers that were let go of: an older version of the software
+/// would not know that these remove what they have, and have it copied to them again meanwhile.
+const WITH_LET_GO: u8 = 5;
 /// The version of the records of range servers that are to be emptied: an older version of the software would place ranges
 /// on them.
 const DRAINING: u8 = 2;
@@ -114,6 +117,7 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
 /// The value of a range's record; stream and index are the key.
 pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     let version = match (range.end_marks, range.opened_offset == range.start_offset) {
+        _ if !range.let_go.is_empty() => WITH_LET_GO,
         _ if !range.incomplete.is_empty() => WITH_INCOMPLETE,
         (_, false) => WITH_OPENED,
         (0, true) => FIRST,
@@ -135,6 +139,9 @@ pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     if version >= WITH_INCOMPLETE {
         out.servers(&range.incomplete);
     }
+    if version >= WITH_LET_GO {
+        out.servers(&range.let_go);
+    }
     out.0
 }
 
@@ -149,15 +156,19 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
     let servers = from.servers()?;
     let end_marks = match version {
         FIRST => 0,
-        WITH_REPLICAS..=WITH_INCOMPLETE => from.marks()?,
+        WITH_REPLICAS..=WITH_LET_GO => from.marks()?,
         _ => return None,
     };
     let opened_offset = match version {
-        WITH_OPENED | WITH_INCOMPLETE => Offset(from.i64()?),
+        WITH_OPENED..=WITH_LET_GO => Offset(from.i64()?),
         _ => start_offset,
     };
     let incomplete = match version {
-        WITH_INCOMPLETE => from.servers()?,
+        WITH_INCOMPLETE | WITH_LET_GO => from.servers()?,
+        _ => Vec::new(),
+    };
+    let let_go = match version {
+        WITH_LET_GO => from.servers()?,
         _ => Vec::new(),
     };
     from.end(RangeRecord {
@@ -169,6 +180,7 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
         end_marks,
         servers,
         incomplete,
+        let_go,
         replica_count,
         ack_count,
     })

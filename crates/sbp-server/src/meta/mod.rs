@@ -12,7 +12,7 @@ pub(crate) use redb_store::{FILE, RedbStore};
 use std::fmt::Debug;
 
 use sbp_replication::Term;
-use sbp_types::ClusterId;
+use sbp_types::{ClusterId, RangeKey};
 
 use crate::placement;
 use crate::range::HeldRange;
@@ -24,6 +24,10 @@ pub(crate) enum MetadataChange {
     Placement(placement::Change),
     /// The range server holds this range. Stored before the first append to the range is accepted.
     Hold(HeldRange),
+    /// The range server removes what it has of this range, which others have, and takes it from nobody until it has.
+    LetGo(RangeKey),
+    /// The range server has nothing any more of a range that it was let go of.
+    Cleared(RangeKey),
     /// The directory has been started this many times, as the log counts.
     Started(u64),
     /// The range server has followed a placement driver of this term, and follows none of a lower one any more.

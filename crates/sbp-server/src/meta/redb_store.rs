@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::{
-    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError,
-    WriteTransaction,
+    Database, Durability, ReadTransaction, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition,
+    TableError, WriteTransaction,
 };
 use sbp_log::{File, FileSystem, OpenMode};
 use sbp_replication::Term;
@@ -21,8 +21,11 @@ use crate::placement::{Change, ServerRecord};
 pub(crate) const FILE: &str = "metadata.redb";
 /// The file's name until it is complete.
 const ASIDE: &str = "metadata.redb.tmp";
-/// The newest format of tables and records that this version can read.
+/// The format of tables and records.
 const FORMAT: u64 = 1;
+/// The newest format that this version can read: there is a range in [`LET_GO`]. An earlier version of the software would take its
+/// records for those of newer metadata, or the range from others while they are there.
+const WITH_LET_GO: u64 = 2;
 /// The database's own default is a gigabyte, but the metadata of a server fits into a few megabytes.
 const CACHE_BYTES: usize = 16 << 20;
 
@@ -33,6 +36,9 @@ const TOMBSTONES: TableDefinition<'_, i64, ()> = TableDefinition::new("buried_st
 /// The range servers that may still have something of a deleted stream. The table is created with the first deletion.
 const BURIED_ON: TableDefinition<'_, i64, &[u8]> = TableDefinition::new("buried_on");
 const HELD: TableDefinition<'_, (i64, i32), &[u8]> = TableDefinition::new("held_ranges");
+/// The ranges that the range server was let go of, and of which it may still have records. The table is created with the first of
+/// them, or the first deletion.
+const LET_GO: TableDefinition<'_, (i64, i32), ()> = TableDefinition::new("let_go_ranges");
 /// The addresses of range servers. The table is created with the first server.
 const SERVERS: TableDefinition<'_, i32, &str> = TableDefinition::new("range_servers");
 
@@ -95,6 +101,14 @@ impl RedbStore {
         })
     }
 
+    /// The format of the store.
+    #[cfg(test)]
+    pub(super) fn format(&self) -> Result<u64, MetadataError> {
+        let transaction = self.database()?.begin_read()?;
+        let format = transaction.open_table(NUMBERS)?.get(FORMAT_KEY)?;
+        Ok(format.map_or(0, |format| format.value()))
+    }
+
     fn database(&self) -> Result<&Database, MetadataError> {
         self.database
             .as_ref()
@@ -123,11 +137,11 @@ pub(super) fn prepare(database: &Database) -> Result<u64, MetadataError> {
         (number(FORMAT_KEY)?, number(COMMITS_KEY)?.unwrap_or(0))
     };
     match found {
-        Some(FORMAT) => transaction.abort()?,
+        Some(FORMAT..=WITH_LET_GO) => transaction.abort()?,
         Some(found) => {
             return Err(MetadataError::NewerFormat {
                 found: u32::try_from(found).unwrap_or(u32::MAX),
-                supported: u32::try_from(FORMAT).unwrap_or(u32::MAX),
+                supported: u32::try_from(WITH_LET_GO).unwrap_or(u32::MAX),
             });
         }
         None => {
@@ -186,6 +200,20 @@ pub(super) fn load(database: &Database) -> Result<Vec<MetadataChange>, MetadataE
         let held =
             codec::decode_held(key, bytes.value()).ok_or_else(|| unreadable(format!("range {key}, held here")))?;
         changes.push(MetadataChange::Hold(held));
+    }
+    changes.extend(load_let_go(&transaction)?);
+    Ok(changes)
+}
+
+/// The ranges that the server was let go of.
+fn load_let_go(transaction: &ReadTransaction) -> Result<Vec<MetadataChange>, MetadataError> {
+    let let_go = match transaction.open_table(LET_GO) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        let_go => let_go?,
+    };
+    let mut changes = Vec::new();
+    for row in let_go.iter()? {
+        changes.push(MetadataChange::LetGo(range_key(row?.0.value())));
     }
     Ok(changes)
 }
@@ -254,7 +282,10 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                     streams.remove(stream.0)?;
                     let rows = (stream.0, i32::MIN)..=(stream.0, i32::MAX);
                     ranges.retain_in(rows.clone(), |_, _| false)?;
-                    held_ranges.retain_in(rows, |_, _| false)?;
+                    held_ranges.retain_in(rows.clone(), |_, _| false)?;
+                    let mut let_go = transaction.open_table(LET_GO)?;
+                    let_go.retain_in(rows, |_, ()| false)?;
+                    numbers.insert(FORMAT_KEY, format_of(&let_go)?)?;
                     tombstones.insert(stream.0, ())?;
                 }
                 MetadataChange::Placement(Change::BuriedOn(stream, servers)) => {
@@ -271,6 +302,17 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
                 MetadataChange::Started(starts) => {
                     numbers.insert(STARTS_KEY, starts)?;
                 }
+                MetadataChange::LetGo(key) => {
+                    held_ranges.remove(row_key(*key))?;
+                    let mut let_go = transaction.open_table(LET_GO)?;
+                    let_go.insert(row_key(*key), ())?;
+                    numbers.insert(FORMAT_KEY, format_of(&let_go)?)?;
+                }
+                MetadataChange::Cleared(key) => {
+                    let mut let_go = transaction.open_table(LET_GO)?;
+                    let_go.remove(row_key(*key))?;
+                    numbers.insert(FORMAT_KEY, format_of(&let_go)?)?;
+                }
                 MetadataChange::Hold(held) => {
                     held_ranges.insert(row_key(held.key), codec::encode_held(held).as_slice())?;
                 }
@@ -278,6 +320,11 @@ fn write(database: &Database, changes: &[MetadataChange], commits: u64) -> Resul
         }
     }
     Ok(transaction.commit()?)
+}
+
+/// The format of a store with these ranges that the server was let go of.
+fn format_of(let_go: &impl ReadableTableMetadata) -> Result<u64, MetadataError> {
+    Ok(if let_go.is_empty()? { FORMAT } else { WITH_LET_GO })
 }
 
 fn put_server(transaction: &WriteTransaction, server: &ServerRecord) -> Result<(), MetadataError> {

@@ -54,6 +54,7 @@ fn range(stream: i64, index: i32, end: Option<i64>) -> MetadataChange {
         end_marks: 0,
         servers: vec![ServerId(1), ServerId(70_000)],
         incomplete: Vec::new(),
+        let_go: Vec::new(),
         replica_count: 2,
         ack_count: 1,
     })))
@@ -322,4 +323,48 @@ fn what_is_to_become_of_range_servers_is_kept_and_records_from_before_that_are_r
     assert_eq!(stored(&both), both);
     assert_eq!(stored(&[put(draining(2, false))])[1], put(draining(2, false)));
     assert_eq!(stored(&[put(started(2, 9, true))])[1], put(started(2, 9, true)));
+}
+
+#[test]
+fn what_the_server_was_let_go_of_is_kept_and_an_earlier_version_refuses_the_store_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let files: Arc<dyn FileSystem> = Arc::new(RealFileSystem);
+    let format = |store: &RedbStore| store.format().unwrap();
+    let mut store = RedbStore::open(&files, directory.path()).unwrap();
+    store.commit(&[held(1, 0), held(1, 1), held(2, 0)]).unwrap();
+    assert_eq!(format(&store), 1);
+    let (one, two) = (MetadataChange::LetGo(key(1, 0)), MetadataChange::LetGo(key(2, 0)));
+    store.commit(&[one.clone(), two.clone()]).unwrap();
+    assert_eq!(format(&store), 2);
+    drop(store);
+    let mut store = RedbStore::open(&files, directory.path()).unwrap();
+    assert_eq!(store.load().unwrap(), [held(1, 1), one.clone(), two]);
+    store.commit(&[MetadataChange::Cleared(key(2, 0))]).unwrap();
+    assert_eq!(format(&store), 2);
+    assert_eq!(store.load().unwrap(), [held(1, 1), one.clone()]);
+    store.commit(&[MetadataChange::Cleared(key(1, 0)), held(1, 0)]).unwrap();
+    assert_eq!(format(&store), 1, "nothing is left that it would not know");
+    assert_eq!(store.load().unwrap(), [held(1, 0), held(1, 1)]);
+    // A deleted stream is remembered as such.
+    store.commit(&[one]).unwrap();
+    let deleted = MetadataChange::Placement(Change::PutTombstone(StreamId(1)));
+    store.commit(std::slice::from_ref(&deleted)).unwrap();
+    assert_eq!((format(&store), store.load().unwrap()), (1, vec![deleted]));
+}
+
+#[test]
+fn who_was_let_go_of_a_range_is_kept_with_it() {
+    let MetadataChange::Placement(Change::PutRange(range)) = range(1, 1, Some(20)) else {
+        unreachable!()
+    };
+    for incomplete in [vec![], vec![ServerId(70_000)]] {
+        let range = RangeRecord {
+            incomplete,
+            let_go: vec![ServerId(3), ServerId(4)],
+            ..RangeRecord::clone(&range)
+        };
+        let bytes = codec::encode_range(&range);
+        assert_eq!(bytes[0], 5, "earlier versions read up to 4");
+        assert_eq!(codec::decode_range(range.key, &bytes), Some(range));
+    }
 }

@@ -6,7 +6,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::choose::Candidate;
-use super::copies::{Copy, add_copy, finish_copy, release_copies};
+use super::copies::{Copy, add_copy, cleared_on, finish_copy, release_copies};
 use super::create::{NewStream, create_stream};
 use super::delete::{delete_stream, removed_from};
 use super::effects::{Effects, Outcome};
@@ -49,8 +49,15 @@ pub(crate) enum Command {
     AddCopy(Copy),
     /// A server has all of a sealed range.
     FinishCopy(Copy),
-    /// The servers that are `away` are not counted on any more for a sealed range.
-    ReleaseCopies { key: RangeKey, away: Vec<ServerId> },
+    /// The servers that are `away` are not counted on any more for a sealed range. They are to remove what they have of it, where
+    /// that can be kept.
+    ReleaseCopies {
+        key: RangeKey,
+        away: Vec<ServerId>,
+        keeps_let_go: bool,
+    },
+    /// A server has nothing any more of these ranges, which it was let go of.
+    ClearedOn { server: ServerId, keys: Vec<RangeKey> },
     /// Open a range as a CREATE_RANGE request describes it.
     CreateRange(NewRange),
     /// Allocate an id for a range server.
@@ -84,7 +91,12 @@ pub(crate) fn apply(
         Command::OpenNext(key) => open_next(state, candidates, key),
         Command::AddCopy(copy) => add_copy(state, copy),
         Command::FinishCopy(copy) => finish_copy(state, copy),
-        Command::ReleaseCopies { key, away } => release_copies(state, key, &away),
+        Command::ReleaseCopies {
+            key,
+            away,
+            keeps_let_go,
+        } => release_copies(state, key, &away, keeps_let_go),
+        Command::ClearedOn { server, keys } => Ok(cleared_on(state, server, &keys)),
         Command::CreateRange(range) => create_range(state, candidates, range),
         Command::AllocateServerId => allocate_server_id(state),
         Command::RegisterServer(server) => register_server(state, server),

@@ -137,6 +137,7 @@ mod tests {
                     end_marks: 0,
                     servers: vec![ServerId(i32::try_from(place).unwrap() + 1)],
                     incomplete: Vec::new(),
+                    let_go: Vec::new(),
                     replica_count: 1,
                     ack_count: 1,
                 })));

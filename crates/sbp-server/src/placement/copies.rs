@@ -5,6 +5,10 @@
 //! sent what it lacks, and it is written down as complete. Whatever ends in between is begun again. A server that is away is
 //! done without when there are as many whole copies elsewhere as wanted, whoever has made them, and when. So is one that is to be
 //! emptied, which may still send its copies.
+//!
+//! A server that is done without removes what it has of the range. It is written down who has not said yet that it has nothing
+//! of it any more: until then the range is not given to it again, so that no order to remove it can ever be about a copy that
+//! counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -314,10 +318,11 @@ fn wanted(state: &PlacementState, stream: StreamId) -> usize {
     wanted.and_then(|wanted| usize::try_from(wanted).ok()).unwrap_or(0)
 }
 
-/// The server that is to have a range too: of those that have no copy of it, one with the fewest.
+/// The server that is to have a range too: of those that have nothing of it, one with the fewest.
 fn next_holder(state: &PlacementState, candidates: &[Candidate], range: &RangeRecord) -> Option<ServerId> {
     let ranked = rank_behind(state, candidates, range.key).into_iter();
-    let others = ranked.filter(|server| !range.servers.contains(server));
+    let has_some = |server: &ServerId| range.servers.contains(server) || range.let_go.contains(server);
+    let others = ranked.filter(|server| !has_some(server));
     others.min_by_key(|server| state.sealed_ranges_on(*server))
 }
 
@@ -329,6 +334,13 @@ pub(super) fn add_copy(state: &PlacementState, copy: Copy) -> Result<Effects, Re
     };
     if range.servers.contains(&copy.to) {
         return Ok(Effects::nothing(Outcome::Range(Arc::clone(range))));
+    }
+    if range.let_go.contains(&copy.to) {
+        let message = format!(
+            "server {} still removes what it has of range {}: it gets it again when it has nothing of it any more",
+            copy.to, copy.key
+        );
+        return Err(Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message));
     }
     let mut added = RangeRecord::clone(range);
     added.servers.push(copy.to);
@@ -350,14 +362,43 @@ pub(super) fn finish_copy(state: &PlacementState, copy: Copy) -> Result<Effects,
 }
 
 /// Writes down that the servers that are `away` are not counted on for a sealed range, unless too few others have all of it.
-pub(super) fn release_copies(state: &PlacementState, key: RangeKey, away: &[ServerId]) -> Result<Effects, Refusal> {
+///
+/// Unless it can be kept who has not removed what it has, nobody is told to: as in earlier versions it stays there, and is not used.
+pub(super) fn release_copies(
+    state: &PlacementState,
+    key: RangeKey,
+    away: &[ServerId],
+    keeps_let_go: bool,
+) -> Result<Effects, Refusal> {
     let range = sealed(state, key)?;
     let mut released = RangeRecord::clone(range);
     if whole_elsewhere(range, away) >= wanted(state, key.stream).max(1) {
         released.servers.retain(|server| !away.contains(server));
         released.incomplete.retain(|server| !away.contains(server));
     }
-    Ok(changed(range, released))
+    let gone = range.servers.iter().filter(|server| !released.servers.contains(server));
+    let gone: Vec<_> = gone.filter(|_| keeps_let_go).copied().collect();
+    released.let_go.extend(&gone);
+    let mut effects = changed(range, released);
+    if let Outcome::Range(released) = &effects.outcome {
+        let order = |server| Order::let_go(server, key.stream, [&**released]);
+        effects.orders = gone.into_iter().map(order).collect();
+    }
+    Ok(effects)
+}
+
+/// A server has nothing any more of ranges that it was let go of.
+pub(super) fn cleared_on(state: &PlacementState, server: ServerId, keys: &[RangeKey]) -> Effects {
+    let ranges = keys.iter().filter_map(|key| state.range(*key));
+    let changes = ranges.filter(|range| range.let_go.contains(&server)).map(|range| {
+        let mut cleared = RangeRecord::clone(range);
+        cleared.let_go.retain(|one| *one != server);
+        Change::PutRange(Arc::new(cleared))
+    });
+    Effects {
+        changes: changes.collect(),
+        ..Effects::nothing(Outcome::Done)
+    }
 }
 
 /// How many servers have all of a range, without those that are `away`.

@@ -154,6 +154,7 @@ fn make(
         end_marks: 0,
         servers,
         incomplete: Vec::new(),
+        let_go: Vec::new(),
         replica_count: settings.replica_count,
         ack_count: settings.ack_count,
     });

@@ -7,13 +7,14 @@ use sbp_types::{ServerId, StreamId};
 
 use super::choose::Candidate;
 use super::effects::{Action, Effects, Order, Outcome};
+use super::records::RangeRecord;
 use super::state::{Change, PlacementState};
 use crate::refusal::Refusal;
 
 /// Deletes the stream and all its ranges. Its name can be used again, its id never is.
 ///
-/// It is buried in the name of each server that has a range of it, and of those that are up: they may have what was trimmed, or
-/// copies that are done without.
+/// It is buried in the name of each server that has a range of it, or was let go of one, and of those that are up: they may have
+/// what was trimmed.
 pub(super) fn delete_stream(
     state: &PlacementState,
     candidates: &[Candidate],
@@ -22,7 +23,9 @@ pub(super) fn delete_stream(
     let Some(stream) = state.stream(id) else {
         return Err(Refusal::no_stream(id));
     };
-    let servers: BTreeSet<_> = state.ranges_of(id).flat_map(|range| &range.servers).copied().collect();
+    let with_some =
+        |range: &'_ Arc<RangeRecord>| range.servers.iter().chain(&range.let_go).copied().collect::<Vec<_>>();
+    let servers: BTreeSet<_> = state.ranges_of(id).flat_map(with_some).collect();
     let up = candidates.iter().map(|candidate| candidate.id);
     let buried_on = servers.iter().copied().chain(up).collect();
     let order = |server| Order {

@@ -17,7 +17,7 @@ use sbp_types::ServerId;
 use super::choose::ServerLoad;
 use super::copies::CopyCounts;
 use super::drain::{Drain, Stuck};
-use super::election::Election;
+use super::election::{Election, WITH_STARTS};
 use super::life::Life;
 use super::range_servers::{RangeServer, RangeServers, reach};
 use super::records::ServerRecord;
@@ -278,7 +278,9 @@ impl PlacementDriver {
 
     /// Whether every placement driver that could lead next reads how often a range server was started.
     pub(crate) fn may_store_starts(&self) -> bool {
-        self.election.as_ref().is_none_or(|election| election.all_read_newest())
+        self.election
+            .as_ref()
+            .is_none_or(|election| election.all_read(WITH_STARTS))
     }
 
     /// Notes a HEARTBEAT of a range server.

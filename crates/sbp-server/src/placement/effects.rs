@@ -48,6 +48,8 @@ pub(crate) enum Action {
     Trim(Offset),
     /// Delete the stream.
     Delete,
+    /// Remove what is here of these ranges, which are as they are elsewhere.
+    LetGo(Vec<HeldRange>),
 }
 
 impl Order {
@@ -59,6 +61,21 @@ impl Order {
             action: Action::Install(stream.facts(), ranges.iter().map(|range| range.held()).collect()),
         };
         servers.iter().map(order).collect()
+    }
+}
+
+impl Order {
+    /// The order to a server that has it remove what it has of ranges of a stream.
+    pub(super) fn let_go<'a>(
+        server: ServerId,
+        stream: StreamId,
+        ranges: impl IntoIterator<Item = &'a RangeRecord>,
+    ) -> Self {
+        Self {
+            server,
+            stream,
+            action: Action::LetGo(ranges.into_iter().map(RangeRecord::held).collect()),
+        }
     }
 }
 

@@ -20,7 +20,12 @@ pub(crate) trait Election: Debug + Send + Sync {
     /// The placement drivers that live, as far as is known, with the leader marked.
     fn cluster(&self) -> PlacementDriverCluster;
 
-    /// Whether every placement driver that lives reads records of the newest format. What an earlier version cannot read is not
-    /// written while it could lead.
-    fn all_read_newest(&self) -> bool;
+    /// Whether every placement driver that lives reads records of this format. What an earlier version cannot read is not written
+    /// while it could lead.
+    fn all_read(&self, format: u32) -> bool;
 }
+
+/// The format from which on records of range servers say how often these were started.
+pub(crate) const WITH_STARTS: u32 = 2;
+/// The format from which on records of ranges say which servers were let go of them.
+pub(crate) const WITH_LET_GO: u32 = 3;

@@ -104,6 +104,7 @@ pub(super) fn successor(
         end_marks: 0,
         servers: sealed.servers.clone(),
         incomplete: Vec::new(),
+        let_go: Vec::new(),
         replica_count: stream.settings.replica_count,
         ack_count: stream.settings.ack_count,
     }))

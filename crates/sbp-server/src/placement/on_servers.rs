@@ -21,6 +21,8 @@ pub(super) struct OnServer {
     pub(super) open: BTreeSet<RangeKey>,
     /// The sealed ranges, whole or not.
     pub(super) sealed: BTreeSet<RangeKey>,
+    /// The ranges of which its copies are done without, and of which it may still have something.
+    pub(super) let_go: BTreeSet<RangeKey>,
     /// How many of the open ranges send their appends to it.
     pub(super) primary: usize,
     /// How many of those are on fewer servers than their stream is to have replicas.
@@ -40,6 +42,9 @@ impl OnServers {
             } else {
                 on.open.insert(range.key);
             }
+        }
+        for server in &range.let_go {
+            self.servers.entry(*server).or_default().let_go.insert(range.key);
         }
         if let Some(primary) = range.appends_go_to() {
             let on = self.servers.entry(primary).or_default();
@@ -64,6 +69,11 @@ impl OnServers {
                 on.open.remove(&range.key);
             }
         }
+        for server in &range.let_go {
+            if let Some(on) = self.servers.get_mut(server) {
+                on.let_go.remove(&range.key);
+            }
+        }
         if let Some(on) = range.appends_go_to().and_then(|primary| self.servers.get_mut(&primary)) {
             on.primary = on.primary.saturating_sub(1);
             on.lacking = on.lacking.saturating_sub(usize::from(range.lacks_replicas()));
@@ -84,6 +94,12 @@ impl OnServers {
     /// What a server holds; `None`: nothing, and it never did.
     pub(super) fn on(&self, server: ServerId) -> Option<&OnServer> {
         self.servers.get(&server)
+    }
+
+    /// The servers that may still have something of a range that they were let go of.
+    pub(super) fn with_let_go(&self) -> impl Iterator<Item = ServerId> {
+        let servers = self.servers.iter().filter(|(_, on)| !on.let_go.is_empty());
+        servers.map(|(server, _)| *server)
     }
 
     /// The sealed ranges that may need another copy: they are wanting, or on one of `gone`.

@@ -53,6 +53,10 @@ pub(crate) trait RangeServer: Debug + Send + Sync {
     /// The streams are deleted. `done` is told whether the server has nothing of them any more, also after restarts.
     fn delete(&self, streams: Vec<StreamId>, done: Done<bool>);
 
+    /// The server is to remove what it has of these ranges of a stream, which others have. `done` is told of which of them it still
+    /// has something, also after restarts: it is removed in time.
+    fn let_go(&self, stream: StreamId, ranges: Vec<HeldRange>, done: Done<Vec<RangeKey>>);
+
     /// Whether nobody listens at the server's address: dialling it is refused. What else happens says nothing.
     fn is_refused(&self, done: Done<bool>);
 

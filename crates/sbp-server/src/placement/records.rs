@@ -55,6 +55,9 @@ pub(crate) struct RangeRecord {
     pub(crate) servers: Vec<ServerId>,
     /// Those of them that may lack some of it; of an open range none is listed.
     pub(crate) incomplete: Vec<ServerId>,
+    /// The servers whose copies are done without, and that have not said yet that they have nothing of it any more. None of them
+    /// is one of `servers`.
+    pub(crate) let_go: Vec<ServerId>,
     pub(crate) replica_count: i8,
     pub(crate) ack_count: i8,
 }

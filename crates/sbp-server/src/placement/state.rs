@@ -54,6 +54,12 @@ pub(crate) struct PlacementState {
     on_servers: OnServers,
 }
 
+/// No range comes before this one.
+const FIRST_RANGE: RangeKey = RangeKey {
+    stream: StreamId(i64::MIN),
+    range: RangeIndex(i32::MIN),
+};
+
 impl Default for PlacementState {
     fn default() -> Self {
         Self {
@@ -181,6 +187,29 @@ impl PlacementState {
         let on = self.on_servers.on(server).into_iter();
         let keys = on.flat_map(|on| on.open.iter().chain(&on.sealed));
         keys.filter_map(|key| self.ranges.get(key))
+    }
+
+    /// The ranges that this server was let go of, and of which it has not said that it has nothing any more; those behind `after`
+    /// first.
+    pub(crate) fn let_go_on(
+        &self,
+        server: ServerId,
+        after: Option<RangeKey>,
+    ) -> impl Iterator<Item = &Arc<RangeRecord>> {
+        let on = self.on_servers.on(server).into_iter();
+        let keys = on.flat_map(move |on| {
+            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let to = after.map_or(Bound::Excluded(FIRST_RANGE), Bound::Included);
+            on.let_go
+                .range((from, Bound::Unbounded))
+                .chain(on.let_go.range((Bound::Unbounded, to)))
+        });
+        keys.filter_map(|key| self.ranges.get(key))
+    }
+
+    /// The servers that were let go of some range and have not said that they have nothing of it any more.
+    pub(crate) fn with_let_go(&self) -> impl Iterator<Item = ServerId> {
+        self.on_servers.with_let_go()
     }
 
     /// The open ranges of which a copy is on this server.

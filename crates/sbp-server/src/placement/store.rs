@@ -14,6 +14,11 @@ pub(crate) trait PlacementStore: Debug + Send + 'static {
         let _unbounded = (staged, more);
         true
     }
+
+    /// Whether whoever leads next reads which servers were let go of ranges.
+    fn keeps_let_go(&self) -> bool {
+        true
+    }
 }
 
 /// Why changes were not made durable.

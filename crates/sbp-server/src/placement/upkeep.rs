@@ -274,6 +274,7 @@ mod tests {
                 end_marks: 0,
                 servers: servers.iter().copied().map(ServerId).collect(),
                 incomplete: Vec::new(),
+                let_go: Vec::new(),
                 replica_count,
                 ack_count,
             })));

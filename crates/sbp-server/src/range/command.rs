@@ -67,6 +67,8 @@ pub(crate) enum Command<'a> {
     Trim { stream: StreamId, start: Offset },
     /// The stream is deleted.
     Delete { stream: StreamId },
+    /// The range is not here any more; others have it.
+    LetGo { key: RangeKey },
 }
 
 /// What the caller has to do after a command.

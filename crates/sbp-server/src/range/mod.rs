@@ -13,6 +13,7 @@ mod fetch;
 mod found;
 mod hub;
 mod job;
+mod leaving;
 mod log_errors;
 mod not_taken;
 mod notifications;

@@ -153,7 +153,7 @@ impl RangeServer {
             ranges.answer_deleted(stream, &mut notifications);
             let was_here = match effect {
                 Effect::Deleted(keys) => {
-                    ranges.copies_deleted(&keys, &mut notifications);
+                    ranges.copies_gone(&keys, |key| Refusal::no_stream(key.stream), &mut notifications);
                     ranges.given_up.extend(keys);
                     true
                 }
@@ -181,6 +181,45 @@ impl RangeServer {
         };
         self.post(notifications, queued);
         was_served
+    }
+
+    /// The server was let go of these ranges, which is durable: they are not served any more, and nothing is taken of them.
+    pub(crate) fn leave(&self, keys: impl IntoIterator<Item = RangeKey>) {
+        let mut notifications = Notifications::default();
+        let mut left = Vec::new();
+        {
+            let mut ranges = self.hub.ranges.lock();
+            for key in keys {
+                ranges.table.apply(Command::LetGo { key });
+                ranges.copies_gone(&[key], Refusal::range_not_here, &mut notifications);
+                ranges.wake(key.stream, &mut notifications);
+                ranges.leaving.add(key);
+                left.push(key);
+            }
+            self.hub.finish(ranges);
+        }
+        for key in left {
+            self.log.release(key, Offset(i64::MAX));
+        }
+        notifications.send();
+    }
+
+    /// Has the log remove what it has of such ranges. Files that others have records in too are rewritten for it, so this is done
+    /// for many ranges at once: when none was added since the last call. Returns those that have left the disk. Blocks on it.
+    ///
+    /// Whoever calls it waits until [`has_left`](Self::has_left) was called for what it returns before it calls it again: from then
+    /// on they may be here again.
+    pub(crate) fn clear_what_leaves(&self) -> Vec<RangeKey> {
+        let leaving = self.hub.ranges.lock().leaving.settled();
+        self.log.clear(&leaving).unwrap_or_else(|error| {
+            tracing::warn!(%error, ranges = leaving.len(), "ranges that others have cannot leave the disk now");
+            Vec::new()
+        })
+    }
+
+    /// It is durable that these ranges have left the disk: they may be taken again.
+    pub(crate) fn has_left(&self, keys: &[RangeKey]) {
+        self.hub.ranges.lock().leaving.remove(keys);
     }
 
     /// Whether a deleted stream may be forgotten, because no restart on this directory could find anything of it. A

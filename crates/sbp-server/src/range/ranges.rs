@@ -14,6 +14,7 @@ use super::command::{Command, Effect};
 use super::copies::{CopyWork, Hearing, Kept, Outboxes, Pace, Questions, Repeated, SealWork};
 use super::elsewhere::Elsewhere;
 use super::job::{AppendJob, LogContext, Promise, batch_entry, fence_entry};
+use super::leaving::Leaving;
 use super::notifications::Notifications;
 use super::outcome::{AppendDone, NotStored};
 use super::parked::Parked;
@@ -43,6 +44,8 @@ pub(crate) struct Ranges {
     pub(super) elsewhere: Elsewhere,
     /// Ranges of deleted streams, kept until the log holds nothing of them.
     pub(super) given_up: Vec<RangeKey>,
+    /// What leaves the disk, because others have it.
+    pub(super) leaving: Leaving,
     /// What belongs to ranges that others hold too.
     pub(super) copies: HashMap<RangeKey, CopyWork>,
     /// How much all of them keep for followers.

@@ -109,6 +109,7 @@ impl RangeTable {
             }
             Command::Trim { stream, start } => self.trim(stream, start),
             Command::Delete { stream } => self.delete(stream),
+            Command::LetGo { key } => self.let_go(key),
         }
     }
 
@@ -128,6 +129,17 @@ impl RangeTable {
             Some(hosted) => Effect::Deleted(hosted.keys(stream).collect()),
             None => Effect::None,
         }
+    }
+
+    fn let_go(&mut self, key: RangeKey) -> Effect {
+        let Some(stream) = self.streams.get_mut(&key.stream) else {
+            return Effect::None;
+        };
+        stream.ranges.retain(|range| range.index != key.range);
+        if stream.ranges.is_empty() {
+            self.streams.remove(&key.stream);
+        }
+        Effect::Advanced(key.stream)
     }
 
     /// The stream, if this server holds any range of it.

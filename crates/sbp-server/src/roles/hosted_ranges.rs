@@ -1,6 +1,6 @@
 //! The ranges held by a range server in a process of its own, and how news from its placement driver change them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use sbp_replication::{HighestTerm, Term};
@@ -17,6 +17,11 @@ pub(crate) struct HostedRanges {
     /// The placement driver's records of streams with ranges here, and the tombstones of deleted ones.
     pub(crate) streams: PlacementState,
     pub(crate) ranges: BTreeMap<RangeKey, HeldRange>,
+    /// The ranges that the server was let go of, and of which it may still have something. None of them is held.
+    pub(crate) let_go: BTreeSet<RangeKey>,
+    /// Which time the present one is that each range is held, counted over all ranges since the start.
+    times: BTreeMap<RangeKey, u64>,
+    last_time: u64,
     /// The latest description of each stream that the placement driver has told since the start, durable here or not.
     described: BTreeMap<StreamId, Described>,
     /// The highest range with which each stream was told to begin since the start.
@@ -75,10 +80,18 @@ impl Update {
 
 impl HostedRanges {
     /// The ranges and streams found when the server started.
-    pub(crate) fn new(streams: PlacementState, ranges: Vec<HeldRange>, followed: Term) -> Self {
+    pub(crate) fn new(
+        streams: PlacementState,
+        ranges: Vec<HeldRange>,
+        let_go: BTreeSet<RangeKey>,
+        followed: Term,
+    ) -> Self {
         Self {
             streams,
             ranges: ranges.into_iter().map(|held| (held.key, held)).collect(),
+            let_go,
+            times: BTreeMap::new(),
+            last_time: 0,
             described: BTreeMap::new(),
             begun_at: BTreeMap::new(),
             followed: HighestTerm::new(followed),
@@ -118,6 +131,7 @@ impl HostedRanges {
                     }
                     Change::PutTombstone(stream) => {
                         self.ranges.retain(|key, _| key.stream != *stream);
+                        self.let_go.retain(|key| key.stream != *stream);
                         self.described.remove(stream);
                         self.begun_at.remove(stream);
                     }
@@ -126,11 +140,34 @@ impl HostedRanges {
                 self.streams.install(change);
             }
             MetadataChange::Hold(range) => {
-                self.ranges.insert(range.key, range);
+                let key = range.key;
+                if self.ranges.insert(key, range).is_none() {
+                    self.last_time += 1;
+                    self.times.insert(key, self.last_time);
+                }
+            }
+            MetadataChange::LetGo(key) => {
+                self.ranges.remove(&key);
+                self.let_go.insert(key);
+            }
+            MetadataChange::Cleared(key) => {
+                self.let_go.remove(&key);
             }
             MetadataChange::Followed(term) => self.followed = HighestTerm::new(term),
             MetadataChange::Started(_) | MetadataChange::Cluster(_) => {}
         }
+    }
+
+    /// Which time it is that a range is held; `None` if it is not. What was asked about it at another time is not about this copy.
+    pub(crate) fn time(&self, key: RangeKey) -> Option<u64> {
+        let is_held = self.ranges.contains_key(&key);
+        is_held.then(|| self.times.get(&key).copied().unwrap_or(0))
+    }
+
+    /// Those of the ranges of which something is here.
+    pub(crate) fn left_of(&self, keys: &[RangeKey]) -> Vec<RangeKey> {
+        let is_here = |key: &&RangeKey| self.ranges.contains_key(key) || self.let_go.contains(key);
+        keys.iter().filter(is_here).copied().collect()
     }
 
     /// The ranges of a stream that are held here.
@@ -177,6 +214,10 @@ impl HostedRanges {
         for told in &update.ranges {
             // An outdated message about a range that was trimmed since.
             if begun_at.is_some_and(|first| told.key.range < *first) {
+                continue;
+            }
+            // The log cannot take it before it has nothing of it any more: whoever sends it tries again.
+            if self.let_go.contains(&told.key) {
                 continue;
             }
             let Some(held) = self.ranges.get(&told.key) else {
@@ -454,5 +495,36 @@ mod tests {
         hosted_ranges.install(MetadataChange::Placement(Change::PutTombstone(S)));
         assert_eq!(hosted_ranges.of(S), []);
         assert_eq!(learn(&mut hosted_ranges, &update), Err(ErrorCode::NOT_FOUND));
+    }
+
+    #[test]
+    fn a_range_that_leaves_the_disk_is_not_taken_before_it_has_left_and_then_is_held_another_time() {
+        let sealed = range(0, 0, Some(10));
+        let told = Update {
+            ranges: vec![sealed.clone(), range(1, 10, None)],
+            ..Update::default()
+        };
+        let key = sealed.key;
+        let mut hosted_ranges = HostedRanges::default();
+        assert_eq!(learn(&mut hosted_ranges, &told), Ok(2));
+        let time = hosted_ranges.time(key);
+        assert!(time.is_some());
+        hosted_ranges.install(MetadataChange::LetGo(key));
+        assert_eq!(
+            (hosted_ranges.time(key), hosted_ranges.left_of(&[key])),
+            (None, vec![key])
+        );
+        assert_eq!(learn(&mut hosted_ranges, &told), Ok(0), "not yet");
+        assert_eq!(hosted_ranges.of(S), [range(1, 10, None)]);
+        hosted_ranges.install(MetadataChange::Cleared(key));
+        assert_eq!(hosted_ranges.left_of(&[key]), []);
+        assert_eq!(learn(&mut hosted_ranges, &told), Ok(1));
+        assert!(
+            hosted_ranges.time(key) > time,
+            "what was asked about the first copy is not about this one"
+        );
+        hosted_ranges.install(MetadataChange::LetGo(key));
+        hosted_ranges.install(MetadataChange::Placement(Change::PutTombstone(S)));
+        assert_eq!(hosted_ranges.left_of(&[key]), []);
     }
 }

@@ -66,6 +66,11 @@ impl RangeServer for LocalRangeServer {
         done(Ok(false));
     }
 
+    /// It has no copies.
+    fn let_go(&self, _: StreamId, ranges: Vec<HeldRange>, done: Done<Vec<RangeKey>>) {
+        done(Ok(ranges.iter().map(|range| range.key).collect()));
+    }
+
     fn is_refused(&self, done: Done<bool>) {
         done(Ok(false));
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sbp_messages::{
     DescribeStreamsRequest, DescribeStreamsResponse, ErrorCode, ListRangesRequest, ListRangesResponse, MAX_ENTRIES,
-    RangeCriteria, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, TrimStreamsRequest,
+    Range, RangeCriteria, RangeId, SealKind, SealRangesRequest, SealRangesResponse, Status, TrimStreamsRequest,
     TrimStreamsResponse, TrimmedStream,
 };
 use sbp_replication::Term;
@@ -19,7 +19,7 @@ use super::drivers::Drivers;
 use super::greeting::allocate_id;
 use super::hosted_ranges::Update;
 use super::range_store::{Job, RangeStore};
-use super::wire::{held_range, located, stream_record};
+use super::wire::{held_range, is_on, located, stream_record};
 use crate::followers::FollowerLinks;
 use crate::peer::PeerError;
 use crate::placement::ServerRecord;
@@ -131,6 +131,40 @@ impl RangeRole {
         let term = lowest(update.term, term);
         self.keep_ordered(term, |done| Job::Learn { stream, update, done })
             .await
+    }
+
+    /// The placement driver has said that these ranges of a stream, which are sealed, are on other servers, and that this one is to
+    /// have nothing of them. Returns those of which something is here.
+    ///
+    /// The order may have been under way for long, and the server may have been given a range again meanwhile. So the placement
+    /// driver is asked now what is here. A range that was held when it was asked, and that it does not list, was taken from this
+    /// server since: it is not given to it again before this has said that it has nothing of it. Only that very copy is removed.
+    pub(crate) async fn let_go(
+        &self,
+        stream: StreamId,
+        told: &[HeldRange],
+        term: Term,
+    ) -> Result<Vec<RangeKey>, Refusal> {
+        self.follow(term).await?;
+        let keys = told.iter().map(|range| range.key).collect();
+        let mut held = self.keep(|done| Job::Times { keys, done }).await?;
+        if !held.is_empty() {
+            let criterion = RangeCriteria {
+                range_server: None,
+                stream_id: Some(stream),
+            };
+            let listed = self.ranges_by(vec![criterion], CALL_TIMEOUT).await;
+            let (listed_in, listed) = listed.map_err(|error| error.to_refusal())?;
+            // Whoever gave the order knows the range, and has it on others alone.
+            let is_elsewhere = |key: RangeKey| {
+                let mut ranges = listed.iter().filter(|range| held_range(range).key == key);
+                let range = ranges.next().filter(|range| range.end().is_some());
+                range.is_some_and(|range| !is_on(range, self.server_id))
+            };
+            held.retain(|(key, _)| listed_in == term && is_elsewhere(*key));
+        }
+        let told = told.to_vec();
+        self.keep_ordered(term, |done| Job::LetGo { told, held, done }).await
     }
 
     /// Refuses a start behind the range's end, or behind what is confirmed of it while it has none: there are no records.
@@ -302,12 +336,23 @@ impl RangeRole {
         self.list_by(vec![criterion], timeout).await
     }
 
-    /// The ranges that match the criteria, and the lowest term of whoever told them. A deleted stream has none.
+    /// The ranges that match the criteria, as a server holds them, and the lowest term of whoever told them.
     async fn list_by(
         &self,
         criteria: Vec<RangeCriteria>,
         timeout: Duration,
     ) -> Result<(Term, Vec<HeldRange>), PeerError> {
+        let (term, ranges) = self.ranges_by(criteria, timeout).await?;
+        self.locate(ranges.iter().flat_map(located));
+        Ok((term, ranges.iter().map(held_range).collect()))
+    }
+
+    /// The ranges that match the criteria, and the lowest term of whoever told them. A deleted stream has none.
+    async fn ranges_by(
+        &self,
+        criteria: Vec<RangeCriteria>,
+        timeout: Duration,
+    ) -> Result<(Term, Vec<Range>), PeerError> {
         let mut request = ListRangesRequest {
             range_criteria: criteria,
             ..Default::default()
@@ -325,8 +370,7 @@ impl RangeRole {
                         continue;
                     }
                     check(Some(&result.status))?;
-                    self.locate(result.ranges.iter().flat_map(located));
-                    ranges.extend(result.ranges.iter().map(held_range));
+                    ranges.extend(result.ranges);
                 }
             }
             if request.continuation.is_empty() {

@@ -59,6 +59,20 @@ pub(crate) enum Job {
     },
     /// A stream is deleted.
     Delete { stream: StreamId, done: Done<()> },
+    /// Which time it is that each of these ranges is held. The result has those that are.
+    Times {
+        keys: Vec<RangeKey>,
+        done: Done<Vec<(RangeKey, u64)>>,
+    },
+    /// The server was let go of those of these ranges that are `held` still at the given time. The result are those of all of
+    /// them, which are `told` as they are elsewhere, of which something is here.
+    LetGo {
+        told: Vec<HeldRange>,
+        held: Vec<(RangeKey, u64)>,
+        done: Done<Vec<RangeKey>>,
+    },
+    /// The log has nothing any more of ranges that the server was let go of.
+    Cleared { keys: Vec<RangeKey>, done: Done<()> },
     /// What a placement driver of this term has ordered or told, to be done unless one of a higher term was followed.
     Ordered { term: Term, job: Box<Job> },
     /// Nothing but what [`Ordered`](Self::Ordered) asks.
@@ -80,7 +94,12 @@ impl Job {
             Self::Learn { done, .. } => done(Err(refusal)),
             Self::Seal { done, .. } => done(Err(refusal)),
             Self::Fence { done, .. } | Self::Fenced { done, .. } => done(Err(refusal)),
-            Self::Delete { done, .. } | Self::Follow { done } | Self::Join { done, .. } => done(Err(refusal)),
+            Self::Delete { done, .. }
+            | Self::Cleared { done, .. }
+            | Self::Follow { done }
+            | Self::Join { done, .. } => done(Err(refusal)),
+            Self::Times { done, .. } => done(Err(refusal)),
+            Self::LetGo { done, .. } => done(Err(refusal)),
             Self::Ordered { job, .. } => job.refuse(refusal),
             // Nobody waits.
             Self::Drained { .. } | Self::Locate { .. } | Self::Sweep | Self::Stop => {}
@@ -244,6 +263,16 @@ impl Worker {
             },
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
+            Job::Times { keys, done } => {
+                let time = |key: RangeKey| Some((key, self.hosted_ranges.time(key)?));
+                done(Ok(keys.into_iter().filter_map(time).collect()));
+            }
+            Job::LetGo { told, held, done } => {
+                let gone = self.let_go(&told, &held);
+                let keys: Vec<_> = told.iter().map(|range| range.key).collect();
+                done(gone.map(|()| self.hosted_ranges.left_of(&keys)));
+            }
+            Job::Cleared { keys, done } => done(self.cleared(&keys)),
             Job::Ordered { term, job } => match self.follow(term) {
                 Ok(()) => self.handle_job(*job),
                 Err(refusal) => job.refuse(refusal),
@@ -448,6 +477,36 @@ impl Worker {
             self.commit(vec![MetadataChange::Placement(Change::PutTombstone(stream))])?;
         }
         self.ranges.delete(stream);
+        Ok(())
+    }
+
+    /// The server was let go of ranges, which are `told` as they are elsewhere, unless they were given to it again since it was
+    /// asked which are `held`.
+    fn let_go(&mut self, told: &[HeldRange], held: &[(RangeKey, u64)]) -> Result<(), Refusal> {
+        let is_this = |(key, time): &&(RangeKey, u64)| self.hosted_ranges.time(*key) == Some(*time);
+        let keys: Vec<_> = held.iter().filter(is_this).map(|(key, _)| *key).collect();
+        // One that was away may not know yet where the range ends; what waits for that is told.
+        let ended = |range: &&HeldRange| keys.contains(&range.key);
+        let ended: Vec<_> = told.iter().filter(ended).cloned().collect();
+        self.commit(keys.iter().copied().map(MetadataChange::LetGo).collect())?;
+        for range in ended {
+            tracing::info!(range = %range.key, "others have all of a sealed range, and are counted on without this server: its copy is removed");
+            let facts = self
+                .hosted_ranges
+                .description(range.key.stream)
+                .map(|record| record.facts());
+            self.ranges
+                .install(range.key.stream, facts.unwrap_or_default(), &[range]);
+        }
+        self.ranges.leave(keys);
+        Ok(())
+    }
+
+    /// Ranges have left the disk.
+    fn cleared(&mut self, keys: &[RangeKey]) -> Result<(), Refusal> {
+        let known = keys.iter().filter(|key| self.hosted_ranges.let_go.contains(key));
+        self.commit(known.copied().map(MetadataChange::Cleared).collect())?;
+        self.ranges.has_left(keys);
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use sbp_transport::{ClientTls, Descriptors, DialError, dial};
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
 
-use super::wire::{fenced_end, wire_range};
+use super::wire::{fenced_end, held_range, wire_range};
 use crate::cluster_id::OwnCluster;
 use crate::peer::{PeerChannel, PeerConfig, PeerError, PeerToken};
 use crate::placement::{AbandonedEnd, RangeServer, RangeServers};
@@ -169,15 +169,15 @@ fn check(status: &Status) -> Result<(), Refusal> {
     Err(Refusal::new(status.code, status.message.clone()))
 }
 
-/// Sends a SYNC_RANGES about one stream.
-async fn sync(channel: &PeerChannel, request: &SyncRangesRequest) -> Result<(), Refusal> {
+/// Sends a SYNC_RANGES about one stream. Returns the stream's ranges that the server has.
+async fn sync(channel: &PeerChannel, request: &SyncRangesRequest) -> Result<Vec<Range>, Refusal> {
     let answers: Vec<SyncRangesResponse> = call(channel, request).await?;
-    let answer = answers.iter().flat_map(|answer| &answer.sync_responses).next();
+    let status = answers.last().map(|answer| answer.status.clone());
+    let answer = answers.into_iter().flat_map(|answer| answer.sync_responses).next();
     match answer {
-        Some(result) => check(&result.status),
-        None => Err(answers
-            .last()
-            .and_then(|answer| check(&answer.status).err())
+        Some(result) => check(&result.status).map(|()| result.ranges),
+        None => Err(status
+            .and_then(|status| check(&status).err())
             .unwrap_or_else(incomplete)),
     }
 }
@@ -266,7 +266,7 @@ impl RangeServer for RemoteServer {
             term: self.term(),
             ..Default::default()
         };
-        self.ask(done, |channel| async move { sync(&channel, &request).await });
+        self.ask(done, |channel| async move { sync(&channel, &request).await.map(drop) });
     }
 
     /// The range server has made the end durable, and keeps it.
@@ -293,7 +293,7 @@ impl RangeServer for RemoteServer {
             term: self.term(),
             ..Default::default()
         };
-        self.ask(done, |channel| async move { sync(&channel, &request).await });
+        self.ask(done, |channel| async move { sync(&channel, &request).await.map(drop) });
     }
 
     /// An empty sync tells the range server that the stream has changed, and it asks the placement driver how.
@@ -326,6 +326,26 @@ impl RangeServer for RemoteServer {
                 }
             }
             Ok(gone)
+        });
+    }
+
+    /// A sealed range that is told without this server among its servers. What the answer lists is there; a server of an earlier
+    /// version lists what it holds, and removes nothing.
+    fn let_go(&self, stream: StreamId, ranges: Vec<HeldRange>, done: Done<Vec<RangeKey>>) {
+        let told =
+            |held: &HeldRange| wire_range(held, held.start, sbp_messages::RangeServer::default(), &self.addresses);
+        let request = SyncRangesRequest {
+            stream_ranges: vec![StreamRanges {
+                stream_id: stream,
+                ranges: ranges.iter().map(told).collect(),
+            }],
+            term: self.term(),
+            ..Default::default()
+        };
+        self.ask(done, |channel| async move {
+            let listed = sync(&channel, &request).await?;
+            let has = |key: &RangeKey| listed.iter().any(|range| held_range(range).key == *key);
+            Ok(ranges.iter().map(|range| range.key).filter(has).collect())
         });
     }
 

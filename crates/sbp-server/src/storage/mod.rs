@@ -1,6 +1,6 @@
 //! Opens a data directory: the log and the metadata, and checks that they belong together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,6 +82,7 @@ pub(crate) fn open(
         ranges,
         starts,
         followed: _,
+        let_go: _,
         cluster,
     } = Opened::new(parts, config)?;
     let own_id = ranges.log.server_id();
@@ -191,6 +192,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
         directory,
         state,
         held,
+        let_go,
         store,
         ranges,
         followed,
@@ -220,7 +222,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
         starts,
         has_joined: cluster.is_some(),
         ranges,
-        hosted_ranges: HostedRanges::new(state, held, followed),
+        hosted_ranges: HostedRanges::new(state, held, let_go, followed),
         store,
     })
 }
@@ -324,6 +326,7 @@ struct Opened {
     directory: PathBuf,
     state: PlacementState,
     held: Vec<HeldRange>,
+    let_go: BTreeSet<RangeKey>,
     store: Box<dyn MetadataStore>,
     ranges: Arc<RangeServer>,
     /// The highest term of a placement driver that the range server has followed.
@@ -358,11 +361,12 @@ impl Opened {
         let Stored {
             state,
             held,
+            let_go,
             starts,
             followed,
             cluster,
         } = install(store.load().map_err(metadata_error)?);
-        let unneeded = check_together(&directory, &state, &held, starts, &recovered)?;
+        let unneeded = check_together(&directory, &state, (&held, &let_go), starts, &recovered)?;
         count_start(&mut store, recovered.boot_id).map_err(metadata_error)?;
         let ends: HashMap<RangeKey, RangeEnd> = recovered.ranges.iter().copied().collect();
         let held: Vec<_> = held
@@ -396,10 +400,12 @@ impl Opened {
         writers.retain(|(writer, _)| log.writer(*writer).is_some());
         hub.recall(writers);
         let ranges = Arc::new(RangeServer::new(hub, log, Arc::clone(clock)));
+        ranges.leave(let_go.iter().copied());
         Ok(Self {
             directory,
             state,
             held,
+            let_go,
             store: Box::new(store),
             ranges,
             followed,
@@ -457,6 +463,8 @@ fn tell_recovery(recovered: &Recovered, began: Instant) {
 pub(crate) struct Stored {
     pub(crate) state: PlacementState,
     pub(crate) held: Vec<HeldRange>,
+    /// The ranges that the range server was let go of, and of which it may still have records.
+    pub(crate) let_go: BTreeSet<RangeKey>,
     /// How often the directory was started, as the metadata remembers.
     pub(crate) starts: u64,
     /// The highest term of a placement driver that the range server has followed.
@@ -472,6 +480,12 @@ pub(crate) fn install(changes: Vec<MetadataChange>) -> Stored {
         match change {
             MetadataChange::Placement(change) => stored.state.install(change),
             MetadataChange::Hold(range) => stored.held.push(range),
+            MetadataChange::LetGo(key) => {
+                stored.let_go.insert(key);
+            }
+            MetadataChange::Cleared(key) => {
+                stored.let_go.remove(&key);
+            }
             MetadataChange::Started(starts) => stored.starts = starts,
             MetadataChange::Followed(term) => stored.followed = term,
             MetadataChange::Cluster(id) => stored.cluster = Some(id),
@@ -481,15 +495,15 @@ pub(crate) fn install(changes: Vec<MetadataChange>) -> Stored {
 }
 
 /// Checks that log and metadata belong together. If one of them were an older copy, ids or offsets would be given out
-/// twice. Returns the trimmed ranges of which the log still has records.
+/// twice. Returns the ranges that are not held any more and of which the log still has records.
 ///
-/// Every record of the log must belong to a range in the metadata, to a range that was trimmed away before its stream's
-/// first one, or to a stream remembered as deleted. And the log, which counts each start before the metadata does, must
+/// Every record of the log must belong to a range in the metadata, to one that the server was let go of, to a range that was trimmed
+/// away before its stream's first one, or to a stream remembered as deleted. And the log, which counts each start before the metadata does, must
 /// have counted more starts.
 pub(crate) fn check_together(
     directory: &Path,
     state: &PlacementState,
-    held: &[HeldRange],
+    (held, let_go): (&[HeldRange], &BTreeSet<RangeKey>),
     starts: u64,
     recovered: &Recovered,
 ) -> Result<Vec<RangeKey>, StartError> {
@@ -512,7 +526,9 @@ pub(crate) fn check_together(
         if known.contains(key) || state.has_tombstone(key.stream) {
             continue;
         }
-        if first.get(&key.stream).is_none_or(|first| key.range > *first) {
+        if let_go.contains(key) {
+            // It leaves the disk; nobody reads it.
+        } else if first.get(&key.stream).is_none_or(|first| key.range > *first) {
             return Err(StartError::MetadataOlderThanLog {
                 path,
                 stream: key.stream.0,

@@ -102,6 +102,7 @@ impl Scene {
             end_marks: 2,
             servers: ids(servers),
             incomplete: ids(incomplete),
+            let_go: Vec::new(),
             replica_count: 3,
             ack_count: 2,
         })));
@@ -143,7 +144,11 @@ impl Scene {
     /// Carries out a step that does without servers.
     fn release(&mut self, copy: Copy, away: &[i32]) -> Arc<RangeRecord> {
         let away = ids(away);
-        let (range, _) = self.apply(Command::ReleaseCopies { key: copy.key, away });
+        let (range, _) = self.apply(Command::ReleaseCopies {
+            key: copy.key,
+            away,
+            keeps_let_go: true,
+        });
         self.copies.ended(copy, true, self.now);
         range
     }
@@ -371,4 +376,113 @@ fn sixteen_copies_are_made_at_once_and_those_that_lack_something_come_first() {
     assert_eq!(due.len(), 10);
     let lacking = due.iter().filter(|(copy, _)| copy.to == ServerId(2)).count();
     assert_eq!(lacking, 4, "the rest of the twenty");
+}
+
+#[test]
+fn a_server_that_was_let_go_of_a_range_gets_it_again_only_when_it_has_said_that_it_has_nothing_of_it() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3, 4], &[4], false);
+    scene.range(1, &[2, 3, 4], &[], true);
+    let finished = scene.finish(copy(0, 4));
+    assert_eq!(finished.let_go, []);
+    let away = ids(&[1]);
+    let release = |away| Command::ReleaseCopies {
+        key: key(0),
+        away,
+        keeps_let_go: true,
+    };
+    let (released, orders) = scene.apply(release(away));
+    assert_eq!((&released.servers, &released.let_go), (&ids(&[2, 3, 4]), &ids(&[1])));
+    let [order] = &orders[..] else { panic!("{orders:?}") };
+    assert_eq!((order.server, order.stream), (ServerId(1), S));
+    assert_eq!(order.action, Action::LetGo(vec![released.held()]));
+    let waiting = |scene: &Scene| {
+        scene
+            .state
+            .let_go_on(ServerId(1), None)
+            .map(|range| range.key)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(waiting(&scene), [key(0)]);
+    let (again, orders) = scene.apply(release(ids(&[1])));
+    assert_eq!((again, orders), (released, Vec::new()), "twice is once");
+
+    let refused = apply(&scene.state, &[], Command::AddCopy(copy(0, 1)), NOW).unwrap_err();
+    assert!(refused.message.contains("still removes"), "{}", refused.message);
+    // Another one is gone, and 5 is the only one that can have the range.
+    scene.drain(2, true);
+    assert_eq!(scene.due(), [(copy(0, 5), CopyStep::Add)]);
+    scene.copies.ended(copy(0, 5), true, scene.now);
+    scene.drain(5, true);
+    assert_eq!(scene.due(), [], "1 still has something");
+    let cleared = |server| Command::ClearedOn {
+        server: ServerId(server),
+        keys: vec![key(0), key(9)],
+    };
+    for server in [3, 1] {
+        let effects = apply(&scene.state, &[], cleared(server), NOW).unwrap();
+        assert_eq!(effects.changes.len(), usize::from(server == 1));
+        effects
+            .changes
+            .into_iter()
+            .for_each(|change| scene.state.install(change));
+    }
+    assert_eq!((waiting(&scene), scene.state.with_let_go().count()), (Vec::new(), 0));
+    assert_eq!(scene.due(), [(copy(0, 1), CopyStep::Add)]);
+    let (added, _) = scene.apply(Command::AddCopy(copy(0, 1)));
+    assert_eq!(added.incomplete, ids(&[1]));
+}
+
+#[test]
+fn a_deleted_stream_is_buried_in_the_names_of_those_that_were_let_go_of_its_ranges_too() {
+    let mut scene = Scene::new(1);
+    scene.range(0, &[1, 2], &[], false);
+    scene.range(1, &[2], &[], true);
+    scene.apply(Command::ReleaseCopies {
+        key: key(0),
+        away: ids(&[1]),
+        keeps_let_go: true,
+    });
+    let deleted = apply(&scene.state, &[], Command::DeleteStream(S), NOW).unwrap();
+    let ordered: Vec<_> = deleted.orders.iter().map(|order| order.server.0).collect();
+    assert_eq!(ordered, [1, 2]);
+    for change in deleted.changes {
+        scene.state.install(change);
+    }
+    assert_eq!(scene.state.buried_on(S).count(), 2);
+    assert_eq!(scene.state.with_let_go().count(), 0);
+}
+
+#[test]
+fn servers_are_asked_about_all_ranges_in_turn() {
+    let mut scene = Scene::new(1);
+    for index in 0..5 {
+        scene.range(index, &[1, 2], &[], false);
+        scene.apply(Command::ReleaseCopies {
+            key: key(index),
+            away: ids(&[1]),
+            keeps_let_go: true,
+        });
+    }
+    let from = |after| {
+        let ranges = scene.state.let_go_on(ServerId(1), after);
+        ranges.map(|range| range.key.range.0).collect::<Vec<_>>()
+    };
+    assert_eq!(from(None), [0, 1, 2, 3, 4]);
+    assert_eq!(from(Some(key(2))), [3, 4, 0, 1, 2]);
+    assert_eq!(from(Some(key(4))), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn where_it_cannot_be_kept_who_was_let_go_of_a_range_nobody_is_told_to_remove_it() {
+    let mut scene = Scene::new(1);
+    scene.range(0, &[1, 2], &[], false);
+    let release = Command::ReleaseCopies {
+        key: key(0),
+        away: ids(&[1]),
+        keeps_let_go: false,
+    };
+    let (released, orders) = scene.apply(release);
+    assert_eq!((&released.servers, &released.let_go), (&ids(&[2]), &Vec::new()));
+    assert_eq!(orders, []);
 }

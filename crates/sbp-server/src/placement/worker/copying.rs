@@ -22,7 +22,13 @@ impl Worker {
                 }
                 CopyStep::Release { away } => {
                     tracing::info!(range = %key, ?away, "servers are not counted on any more for a sealed range: others have it");
-                    self.note_copy(copy, Command::ReleaseCopies { key, away });
+                    let keeps_let_go = self.store.keeps_let_go();
+                    let release = Command::ReleaseCopies {
+                        key,
+                        away,
+                        keeps_let_go,
+                    };
+                    self.note_copy(copy, release);
                 }
                 CopyStep::Send { source, epoch, end } => {
                     let done = self.promise(move |sent| Event::Copied(copy, sent));

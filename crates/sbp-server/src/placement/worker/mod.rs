@@ -5,6 +5,7 @@
 
 mod copying;
 mod deposed;
+mod letting_go;
 mod lost;
 mod orders;
 mod promise;
@@ -25,6 +26,7 @@ use sbp_messages::{ErrorCode, RangeId};
 use sbp_replication::Term;
 use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
 
+use self::letting_go::LettingGo;
 use self::shared_seal::SharedSeal;
 use self::watch::Timer;
 use super::apply::{Command, apply};
@@ -86,6 +88,8 @@ pub(super) enum Event {
     Told(Option<OperationId>, ServerId, StreamId, Result<(), Refusal>),
     /// A range server has deleted a stream, or refused to; whether it has nothing of it any more.
     Deleted(Option<OperationId>, ServerId, StreamId, Result<bool, Refusal>),
+    /// A range server was asked to remove what it has of these ranges: those of which it still has something.
+    LetGo(ServerId, Vec<RangeKey>, Result<Vec<RangeKey>, Refusal>),
     /// A range server has sent a HEARTBEAT: orders that did not reach it are sent again.
     Settle(ServerId),
     /// The last connection of a range server is gone.
@@ -183,6 +187,7 @@ pub(super) struct Worker {
     owed: BTreeMap<ServerId, BTreeSet<StreamId>>,
     /// The orders to delete a stream that are under way.
     deleting: BTreeSet<(ServerId, StreamId)>,
+    letting_go: LettingGo,
     last_sweep: Instant,
     /// What is due when.
     timers: Vec<(Instant, Timer)>,
@@ -241,6 +246,7 @@ impl Worker {
             here: always_up,
             owed: BTreeMap::new(),
             deleting: BTreeSet::new(),
+            letting_go: LettingGo::default(),
             last_sweep: now,
             timers,
             next_look: Some(now),
@@ -336,6 +342,7 @@ impl Worker {
             Event::End(id, end) => self.handle_end(id, end),
             Event::Told(id, server, stream, result) => self.handle_told(id, server, stream, result),
             Event::Deleted(id, server, stream, deleted) => self.handle_deleted(id, server, stream, deleted),
+            Event::LetGo(server, keys, left) => self.handle_let_go(server, &keys, left),
             Event::Settle(server) => {
                 self.settle(server);
                 self.look();

@@ -58,8 +58,8 @@ impl Worker {
         let Order { server, stream, action } = order;
         let Ok(range_server) = self.reach(server) else {
             // A server that cannot be reached gets the order later. Not so the end of a range: servers ask for ends
-            // themselves.
-            if !matches!(action, Action::Publish(..)) {
+            // themselves. Which copies it is to remove is written down.
+            if !matches!(action, Action::Publish(..) | Action::LetGo(_)) {
                 self.owed.entry(server).or_default().insert(stream);
             }
             return false;
@@ -75,6 +75,10 @@ impl Worker {
             }
             Action::Publish(key, end) => {
                 range_server.publish_end(key, end);
+                return false;
+            }
+            Action::LetGo(ranges) => {
+                self.let_go(server, stream, ranges, &*range_server);
                 return false;
             }
         }

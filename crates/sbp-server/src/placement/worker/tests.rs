@@ -7,7 +7,7 @@ use sbp_types::{Epoch, Position};
 
 use super::*;
 use crate::placement::testing::{PATIENCE, code, end, key, seal, start};
-use crate::placement::{DriverParts, NewStream, Outcomes, PlacementDriver, Request, ServerRecord};
+use crate::placement::{DriverParts, NewStream, Outcomes, PlacementDriver, RangeRecord, Request, ServerRecord};
 use crate::range::{FencedEnd, HeldRange, StreamFacts};
 
 const A: ServerId = ServerId(5);
@@ -19,6 +19,8 @@ enum Asked {
     Sync(StreamId, Vec<HeldRange>, Done<()>),
     Trim(StreamId, Offset, Done<()>),
     Delete(Vec<StreamId>, Done<bool>),
+    /// To remove what it has of these ranges.
+    LetGo(ServerId, Vec<RangeKey>, Done<Vec<RangeKey>>),
     Ends(Vec<RangeKey>, Done<Vec<Option<Offset>>>),
     Vote(ServerId, Done<FencedEnd>),
     /// The first server is to send the second one what that lacks.
@@ -74,6 +76,11 @@ impl RangeServer for ScriptedServer {
 
     fn delete(&self, streams: Vec<StreamId>, done: Done<bool>) {
         self.ask(Asked::Delete(streams, done));
+    }
+
+    fn let_go(&self, _: StreamId, ranges: Vec<HeldRange>, done: Done<Vec<RangeKey>>) {
+        let keys = ranges.iter().map(|range| range.key).collect();
+        self.ask(Asked::LetGo(self.id, keys, done));
     }
 
     fn is_refused(&self, done: Done<bool>) {
@@ -575,4 +582,62 @@ fn a_deletion_is_remembered_until_every_server_of_the_stream_has_carried_it_out(
     assert!(sweep(&[A, ServerId(1)]));
     // What the one in this process has is gone when nothing of it is in its log.
     assert!(!sweep(&[ServerId(1)]));
+}
+
+/// A sealed range that A was let go of.
+fn let_go() -> (PlacementState, RangeKey) {
+    let mut state = PlacementState::default();
+    let key = key(StreamId(3), 0);
+    state.install(Change::PutRange(Arc::new(RangeRecord {
+        key,
+        epoch: Epoch(0),
+        start_offset: Offset(0),
+        opened_offset: Offset(0),
+        end_offset: Some(Offset(9)),
+        end_marks: 0,
+        servers: vec![ServerId(7), ServerId(8)],
+        incomplete: Vec::new(),
+        let_go: vec![A],
+        replica_count: 2,
+        ack_count: 1,
+    })));
+    (state, key)
+}
+
+#[test]
+fn a_server_is_asked_one_thing_at_a_time_about_a_copy_until_it_has_nothing_of_it() {
+    let (state, key) = let_go();
+    let (events, inbox) = mpsc::channel();
+    let (asked, questions) = mpsc::channel();
+    let parts = DriverParts {
+        term: Term(1),
+        state: state.clone(),
+        store: Box::new(Store),
+        range_servers: Arc::new(Scripted { asked, servers: &[A] }),
+        always_up: None,
+        clock: Arc::new(ManualClock::default()),
+        health: Arc::default(),
+        times: ClusterTimes::default(),
+    };
+    let mut registry = Registry::new(None, Duration::from_secs(3_600), Instant::now());
+    registry.heard(A, connection(A), true, Instant::now());
+    let published = Arc::new(RwLock::new(state));
+    let mut worker = Worker::new(parts, published, Arc::new(Mutex::new(registry)), Arc::default(), events);
+    let answers = [Ok(vec![key]), Err(down()), Ok(vec![])];
+    for answer in answers {
+        worker.let_go_again();
+        let Ok(Asked::LetGo(A, keys, done)) = questions.try_recv() else {
+            panic!("it is asked")
+        };
+        assert_eq!(keys, [key]);
+        worker.let_go_again();
+        assert!(questions.try_recv().is_err(), "it has not answered");
+        let still = worker.state.with_let_go().count();
+        assert_eq!(still, 1);
+        done(answer);
+        worker.handle(inbox.try_recv().unwrap());
+    }
+    assert_eq!(worker.state.with_let_go().count(), 0);
+    worker.let_go_again();
+    assert!(questions.try_recv().is_err(), "it has nothing of it");
 }

@@ -1,4 +1,5 @@
-//! Removes the tombstones of deleted streams once no restart could find their records.
+//! Removes the tombstones of deleted streams once no restart could find their records, and has servers remove copies that are
+//! done without.
 
 use std::time::Instant;
 
@@ -23,5 +24,6 @@ impl Worker {
                 self.stage(None, Command::DropTombstone(stream), None);
             }
         }
+        self.let_go_again();
     }
 }

@@ -153,6 +153,12 @@ impl Ranges {
             return Err(Refusal::not_the_end(key, end));
         }
         let is_new = self.change_copy(key, |replica| {
+            // A server that had all of a sealed range may have been let go of it since: it is asked anew.
+            for server in to {
+                if replica.end().is_some() && replica.is_written_back(*server, end) {
+                    replica.forget(*server, end);
+                }
+            }
             let is_new = !replica.writes_back(to, end);
             if is_new {
                 replica.write_back(to.iter().copied(), end);

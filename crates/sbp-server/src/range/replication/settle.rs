@@ -264,12 +264,17 @@ impl Ranges {
         placed
     }
 
-    /// A stream is deleted: answers the appends that wait for their confirmation.
-    pub(in crate::range) fn copies_deleted(&mut self, keys: &[RangeKey], notifications: &mut Notifications) {
+    /// These ranges are not here any more: answers what waits for them.
+    pub(in crate::range) fn copies_gone(
+        &mut self,
+        keys: &[RangeKey],
+        why: impl Fn(RangeKey) -> Refusal,
+        notifications: &mut Notifications,
+    ) {
         for key in keys {
             let work = self.copies.remove(key).unwrap_or_default();
             self.kept.changed(work.kept(), CopyWork::default().kept());
-            let gone = Refusal::no_stream(key.stream);
+            let gone = why(*key);
             for (_, append) in work.unconfirmed {
                 notifications.push(append.requester, append.entry.done(Err(gone.clone().into())));
             }
