@@ -7,7 +7,10 @@ use rustix::process::Signal;
 use sbp_e2e::admin::delete;
 use sbp_e2e::peer::fetch_request;
 use sbp_e2e::wait::{LIMIT, until, until_by};
-use sbp_messages::{ErrorCode, FetchInfo, FetchResponse, ServerState};
+use sbp_messages::{
+    ClientRole, ErrorCode, FetchInfo, FetchResponse, HeartbeatRequest, HeartbeatResponse, ServerState, StreamRanges,
+    SyncRangesRequest, SyncRangesResponse,
+};
 use sbp_server::ClusterTimes;
 use sbp_types::{Offset, ServerId, StreamId};
 
@@ -162,7 +165,7 @@ fn a_server_that_is_away_when_it_is_let_go_removes_its_copy_when_it_is_back() {
 }
 
 #[test]
-fn a_stream_that_is_deleted_while_a_server_is_away_that_was_let_go_of_it_leaves_its_disk_too() {
+fn a_stream_that_is_deleted_while_a_server_is_away_that_was_let_go_of_it_is_deleted_there_too() {
     let mut cluster = tidy(3);
     let (stream, first) = filled(&cluster);
     let away = first[1];
@@ -177,4 +180,42 @@ fn a_stream_that_is_deleted_while_a_server_is_away_that_was_let_go_of_it_leaves_
     until_by(LIMIT, "the deletion", || {
         (answer(&cluster, away, stream) == ErrorCode::NOT_FOUND).then_some(())
     });
+}
+
+#[test]
+fn an_order_to_remove_a_copy_that_comes_late_does_nothing_to_one_that_counts() {
+    let cluster = tidy(3);
+    let (stream, first) = filled(&cluster);
+    wait_for(&cluster, stream, &first);
+    let holder = first[0];
+    let mut range = sealed(&cluster, stream).remove(0);
+    let is_holder = |id: Option<ServerId>| id == Some(holder);
+    range
+        .servers
+        .retain(|server| !is_holder(server.range_server.as_ref().map(|server| server.server_id)));
+    assert_eq!(range.servers.len(), 2);
+    let mut late = cluster.peer(holder);
+    let greeting = HeartbeatRequest {
+        client_role: ClientRole::PLACEMENT_DRIVER,
+        ..HeartbeatRequest::default()
+    };
+    let (greeted, _): (HeartbeatResponse, _) = late.call(&greeting, b"");
+    assert!(greeted.status.is_success(), "{}", greeted.status);
+    // The term of the one that leads, which was started once, and none.
+    for term in [1, 0] {
+        let order = SyncRangesRequest {
+            stream_ranges: vec![StreamRanges {
+                stream_id: stream,
+                ranges: vec![range.clone()],
+            }],
+            term,
+            ..SyncRangesRequest::default()
+        };
+        let (answer, _): (SyncRangesResponse, _) = late.call(&order, b"");
+        let result = &answer.sync_responses[0];
+        assert!(result.status.is_success(), "{}", result.status);
+        let listed: Vec<_> = result.ranges.iter().map(|range| range.range_index).collect();
+        assert_eq!(listed, [range.range_index], "it says that it has it");
+        assert_eq!(served(&cluster, holder, stream, 0)[..RECORDS], records()[..]);
+    }
 }

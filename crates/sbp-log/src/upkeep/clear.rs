@@ -17,6 +17,7 @@ use crate::upkeep::compaction::compact_without;
 pub(crate) fn being_written(shared: &Shared, ranges: &[RangeKey]) -> u64 {
     let state = shared.state.read();
     let newest = state.segments.values().next_back();
+    let ranges: HashSet<&RangeKey> = ranges.iter().collect();
     let newest = newest.filter(|live| live.keys.iter().any(|key| ranges.contains(key)));
     newest.map_or(0, |live| live.segment.number)
 }
@@ -52,8 +53,8 @@ fn without(state: &State, ranges: &[RangeKey]) -> Vec<RangeKey> {
         let range = state.index.get(*key);
         range.is_none_or(|range| range.released == Offset(i64::MAX))
     };
-    let live = || state.segments.values().chain(state.compacted.values());
-    let is_there = |key: &RangeKey| live().any(|live| live.keys.contains(key));
-    let gone = ranges.iter().filter(|key| is_released(key) && !is_there(key));
+    let live = state.segments.values().chain(state.compacted.values());
+    let there: HashSet<&RangeKey> = live.flat_map(|live| &live.keys).collect();
+    let gone = ranges.iter().filter(|key| is_released(key) && !there.contains(key));
     gone.copied().collect()
 }

@@ -187,8 +187,9 @@ impl Later {
         self.answer(results);
     }
 
-    /// Takes over what the placement driver has said about ranges of a stream: those on this server, which it is to hold, and
-    /// sealed ones on others alone, of which it is to have nothing. Returns the stream's ranges of which something is here.
+    /// Takes over what the placement driver has said about ranges of a stream: those on this server, which it is to hold; or, where
+    /// nothing else is said, sealed ones on others alone, of which it is to have nothing. Returns the stream's ranges that are held
+    /// here, or those of the latter of which something is here.
     async fn told(&self, stream: StreamId, ranges: &[Range], term: Term) -> Result<Vec<HeldRange>, Refusal> {
         let (mine, others): (Vec<&Range>, Vec<&Range>) =
             ranges.iter().partition(|range| is_on(range, self.role.server_id));
@@ -198,15 +199,13 @@ impl Later {
         };
         let (mine, mut others) = (of_stream(mine), of_stream(others));
         others.retain(|range| range.end.is_some());
-        let left = match others.is_empty() {
-            true => Vec::new(),
-            false => self.role.let_go(stream, &others, term).await?,
-        };
-        if mine.is_empty() && !others.is_empty() {
-            others.retain(|range| left.contains(&range.key));
-            return Ok(others);
+        // The end of a range is told together with the next one also to servers of that one alone.
+        if !mine.is_empty() || others.is_empty() {
+            return self.role.sync(stream, mine, term).await;
         }
-        self.role.sync(stream, mine, term).await
+        let left = self.role.let_go(stream, &others, term).await?;
+        others.retain(|range| left.contains(&range.key));
+        Ok(others)
     }
 
     /// Sends ranges that are being sealed to servers that lack some of them.

@@ -18,7 +18,9 @@ impl Leaving {
     }
 
     pub(super) fn remove(&mut self, keys: &[RangeKey]) {
-        self.ranges.retain(|key| !keys.contains(key));
+        for key in keys {
+            self.ranges.remove(key);
+        }
     }
 
     /// All of them, unless some were added since the last call.
