@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use sbp_frame::CallId;
 use sbp_messages::{ClientRole, ErrorCode, Range, RangeServer, ReplicaServer, ReplicaState};
@@ -13,6 +14,13 @@ use crate::node::Node;
 use crate::placement::{PlacementDriver, RangeRecord};
 use crate::refusal::Refusal;
 
+/// How long a server is waited for whose ends an answer shows beside what it was asked for: where a stream's ranges are is asked for
+/// first of all when the server is gone that takes its appends, and is not to wait for that server.
+pub(super) const SHOWN_WITHIN: Duration = Duration::from_millis(250);
+
+/// How long a server is waited for that was asked about itself.
+pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(5);
+
 /// The ends that range servers have told for one answer.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
@@ -22,12 +30,13 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Asks the other servers that hold open ranges among these. Their answers come as [`ConnectionCommand::Ends`]
+    /// Asks the other servers that hold open ranges among these, and waits for each no longer than `within`. Their answers come as [`ConnectionCommand::Ends`]
     /// under `call`.
     pub(super) fn ask<'a>(
         turn: &Turn<'_>,
         call: CallId,
         ranges: impl Iterator<Item = &'a RangeRecord>,
+        within: Duration,
     ) -> Result<Self, Refusal> {
         let placement = turn.node.any_placement()?;
         let mut ends = Self::default();
@@ -44,7 +53,7 @@ impl Ends {
         }
         for (server, keys) in keys {
             ends.missing += 1;
-            ask(turn, placement, call, server, keys);
+            ask(turn, placement, call, (server, keys, within));
         }
         Ok(ends)
     }
@@ -96,7 +105,12 @@ impl Ends {
     }
 }
 
-fn ask(turn: &Turn<'_>, placement: &PlacementDriver, call: CallId, server: ServerId, keys: Vec<RangeKey>) {
+fn ask(
+    turn: &Turn<'_>,
+    placement: &PlacementDriver,
+    call: CallId,
+    (server, keys, within): (ServerId, Vec<RangeKey>, Duration),
+) {
     let handle = Arc::clone(turn.handle);
     let asked = keys.clone();
     let done = move |ends| {
@@ -104,7 +118,7 @@ fn ask(turn: &Turn<'_>, placement: &PlacementDriver, call: CallId, server: Serve
         handle.post(ConnectionCommand::Ends { call, keys, ends });
     };
     match placement.range_server(server) {
-        Ok(range_server) => range_server.next_offsets(keys, Box::new(done)),
+        Ok(range_server) => range_server.next_offsets(keys, within, Box::new(done)),
         Err(refusal) => done(Err(refusal)),
     }
 }

@@ -14,7 +14,7 @@ use sbp_types::{Offset, RangeKey};
 
 use super::audited::AuditedChange;
 use super::changes::{Change, ChangeAnswer, read_change};
-use super::ends::Ends;
+use super::ends::{DESCRIBED_WITHIN, Ends, SHOWN_WITHIN};
 use super::fault::Fault;
 use super::handle::{Answer, ConnectionCommand, Turn};
 use super::results::Page;
@@ -72,7 +72,12 @@ impl MetadataCalls {
         turn.node.counters.metadata_seconds.observe(took, 1);
         let asked = reply.and_then(|reply| {
             let outcomes = reply.iter().filter_map(|result| result.as_ref().ok());
-            let ends = Ends::ask(turn, call, outcomes.filter_map(Outcome::range_that_may_have_grown))?;
+            let ends = Ends::ask(
+                turn,
+                call,
+                outcomes.filter_map(Outcome::range_that_may_have_grown),
+                SHOWN_WITHIN,
+            )?;
             Ok((reply, ends))
         });
         match asked {
@@ -101,7 +106,12 @@ impl MetadataCalls {
         let term = placement.term();
         let page = placement.read(|state| list_ranges(state, &criteria, limit, &continuation, turn.gate))?;
         let ListedPage { results, continuation } = page;
-        let ends = Ends::ask(turn, call, all(results.iter().map(|listed| &listed.ranges)))?;
+        let ends = Ends::ask(
+            turn,
+            call,
+            all(results.iter().map(|listed| &listed.ranges)),
+            SHOWN_WITHIN,
+        )?;
         let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
             let node = turn.node;
             let results = results.into_iter().map(|Listed { criterion, ranges }| {
@@ -137,7 +147,7 @@ impl MetadataCalls {
             request.ranges.iter().map(find).collect()
         });
         let ranges = found.iter().filter_map(|(_, found)| found.as_deref().ok());
-        let ends = Ends::ask(turn, call, ranges)?;
+        let ends = Ends::ask(turn, call, ranges, DESCRIBED_WITHIN)?;
         let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
             let node = turn.node;
             let results = found.into_iter().map(|(stream_id, found)| {
@@ -165,7 +175,7 @@ impl MetadataCalls {
             let find = |asked: &StreamRanges| (asked.stream_id, stored(state, asked));
             request.stream_ranges.iter().map(find).collect()
         });
-        let ends = Ends::ask(turn, call, all(found.iter().map(|(_, ranges)| ranges)))?;
+        let ends = Ends::ask(turn, call, all(found.iter().map(|(_, ranges)| ranges)), SHOWN_WITHIN)?;
         let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
             let node = turn.node;
             let results = found.into_iter().map(|(stream_id, ranges)| {
