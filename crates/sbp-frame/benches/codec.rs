@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use bytes::BytesMut;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use sbp_frame::{FORMAT_FLATBUFFERS, Flags, Frame, FrameHead, OpCode, PayloadPart, WriteQueue};
+use sbp_frame::{FORMAT_FLATBUFFERS, Flags, Frame, FrameHead, OpCode, PayloadPart, PushFrame, WriteQueue};
 
 /// Frames per iteration: enough that one buffer's upkeep is shared as it is in a busy connection.
 const FRAMES: u32 = 256;

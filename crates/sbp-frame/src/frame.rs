@@ -77,7 +77,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{FORMAT_FLATBUFFERS, FrameHead, PayloadPart, WriteQueue};
+    use crate::{FORMAT_FLATBUFFERS, FrameHead, PayloadPart, PushFrame, WriteQueue};
 
     fn encode(opcode: OpCode, header: &[u8], payload: &[u8]) -> BytesMut {
         let mut queue = WriteQueue::new();

@@ -18,7 +18,7 @@
 //! *Frame Length* counts what follows it: `12 + h + p + 4`. The crate knows no message: an opcode is a number with a
 //! name, a header is bytes. It reads no clock, does no I/O and never panics on a peer's bytes.
 //!
-//! Start from [`Prelude`] (the first 16 bytes), [`Frame`] (a received frame) and [`WriteQueue`] (frames on their way to
+//! Start from [`Prelude`] (the first 16 bytes), [`Frame`] (a received frame) and [`PushFrame`] (frames on their way to
 //! a socket).
 
 // This crate handles bytes of a peer: no input may cause a panic or a silent truncation.
@@ -34,23 +34,20 @@
 )]
 
 mod call_id;
-mod checksum;
 mod error;
 mod flags;
 mod frame;
 mod opcode;
-mod payload;
 mod prelude;
-mod write_queue;
+mod push_frame;
 
 pub use call_id::CallId;
-pub use checksum::{Checksum, checksum};
 pub use error::{FrameError, FrameTooLarge};
 pub use flags::Flags;
 pub use frame::Frame;
 pub use opcode::OpCode;
-pub use payload::{Payload, aligned_buffer};
 pub use prelude::{
     FORMAT_FLATBUFFERS, MAGIC, MAX_FRAME_LENGTH, MAX_HEADER_LENGTH, MIN_FRAME_LENGTH, PRELUDE_LENGTH, Prelude,
 };
-pub use write_queue::{FrameHead, PayloadPart, SHARE_FROM, WriteQueue};
+pub use push_frame::{FrameHead, PayloadPart, PushFrame};
+pub use sbp_wire::{Checksum, Payload, SHARE_FROM, WriteQueue, aligned_buffer, checksum};

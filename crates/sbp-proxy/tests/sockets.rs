@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use sbp_frame::{FORMAT_FLATBUFFERS, Flags, Frame, FrameHead, OpCode, PayloadPart, WriteQueue};
+use sbp_frame::{FORMAT_FLATBUFFERS, Flags, Frame, FrameHead, OpCode, PayloadPart, PushFrame, WriteQueue};
 use sbp_proxy::{Action, Direction, Fault, Held, Hook, Observer, Proxy, ProxyConfig, ProxyError, Rule};
 
 const LIMIT: Duration = Duration::from_secs(20);

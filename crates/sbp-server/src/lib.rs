@@ -25,7 +25,6 @@ mod followers;
 mod http_get;
 mod identity;
 mod listener;
-mod log_rate_limiter;
 mod meta;
 mod metrics;
 mod monitor;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sbp_log::Clock;
 use sbp_messages::{ClientRole, ErrorCode};
+use sbp_transport::LogRateLimiter;
 use sbp_types::StreamId;
 
 use crate::access::{Access, Audit, Moment};
@@ -12,7 +13,6 @@ use crate::cluster_id::Learned;
 use crate::etcd::Campaign;
 use crate::failure::Health;
 use crate::identity::Identity;
-use crate::log_rate_limiter::LogRateLimiter;
 use crate::offer::Offer;
 use crate::placement::PlacementDriver;
 use crate::range::{RangeServer, Readers};

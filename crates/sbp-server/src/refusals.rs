@@ -6,8 +6,7 @@ use std::time::Instant;
 use sbp_frame::OpCode;
 use sbp_locks::Mutex;
 use sbp_messages::{ErrorCode, Status};
-
-use crate::log_rate_limiter::LogRateLimiter;
+use sbp_transport::LogRateLimiter;
 
 /// How often each code was the answer to a request or to one entry of it.
 #[derive(Debug, Default)]

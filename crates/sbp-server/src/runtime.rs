@@ -10,10 +10,13 @@ use bytes::BytesMut;
 use sbp_log::{Durability, FileSystem, LogConfig, RealFileSystem, SystemClock};
 use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
 use sbp_session::{Authentication, SessionConfig};
-use sbp_transport::{ClientTls, Descriptors, ListenError, Memory, Registered, ServerTls, listen};
+use sbp_transport::{
+    Acceptor, AcceptorSettings, ClientTls, Descriptors, Entrance, ListenError, LogRateLimiter, Memory, Registered,
+    ServerTls, listen,
+};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::access::{Access, Audit};
 use crate::background::{measure_lag, scrub_what_is_sealed, trim_what_is_due, watch_itself};
@@ -25,8 +28,7 @@ use crate::disk_space::DiskSpace;
 use crate::disk_watch::DiskWatch;
 use crate::error::{ShutdownError, StartError};
 use crate::identity::Identity;
-use crate::listener::{Acceptor, Entrance, HANDOVERS};
-use crate::log_rate_limiter::LogRateLimiter;
+use crate::listener::Doorkeeper;
 use crate::monitor::Monitor;
 use crate::node::{ConnectionLimits, Node};
 use crate::observed::Observed;
@@ -114,22 +116,16 @@ impl ServerRuntime {
         let locks = register_locks(&descriptors, data_dir.path());
         let connections = Arc::new(Connections::default());
         let (stop, stopped) = watch::channel(false);
-        let acceptor = Arc::new(Acceptor {
+        let doorkeeper = doorkeeper(config, &node, &connections, session);
+        let settings = AcceptorSettings {
             home: runtime.handle().clone(),
-            memory: Memory::new(config.max_held_bytes),
-            node: Arc::clone(&node),
-            connections: Arc::clone(&connections),
             descriptors: Arc::clone(&descriptors),
-            session,
-            places: places(config),
+            memory: Memory::new(config.max_held_bytes),
             tls: tls.clone(),
             handshake_timeout: config.handshake_timeout,
-            exhausted: LogRateLimiter::default(),
-            too_many: LogRateLimiter::default(),
-            too_many_strangers: LogRateLimiter::default(),
-            no_handshake: LogRateLimiter::default(),
-            handover: Arc::new(Semaphore::new(HANDOVERS)),
-        });
+        };
+        let acceptor = Acceptor::new(doorkeeper, settings);
+        start_fetching_keys(&reception, &node, &connections);
         let (plain, beside) = plain.unzip();
         let is_plain = tls.is_none();
         open_doors(&reception, &acceptor, Entrance { listener, is_plain }, beside, &stopped);
@@ -316,14 +312,30 @@ fn observe(
 /// Accepts at each entrance until the server is told to stop.
 fn open_doors(
     reception: &Runtime,
-    acceptor: &Arc<Acceptor>,
+    acceptor: &Arc<Acceptor<Doorkeeper>>,
     main: Entrance,
     beside: Option<Entrance>,
     stopped: &watch::Receiver<bool>,
 ) {
-    start_fetching_keys(reception, &acceptor.node, &acceptor.connections);
     for entrance in std::iter::once(main).chain(beside) {
         reception.spawn(Arc::clone(acceptor).run(entrance, stopped.clone()));
+    }
+}
+
+/// Who lets connections in.
+fn doorkeeper(
+    config: &ServerConfig,
+    node: &Arc<Node>,
+    connections: &Arc<Connections>,
+    session: SessionConfig,
+) -> Doorkeeper {
+    Doorkeeper {
+        node: Arc::clone(node),
+        connections: Arc::clone(connections),
+        session,
+        places: places(config),
+        too_many: LogRateLimiter::default(),
+        too_many_strangers: LogRateLimiter::default(),
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_log::SyncObserver;
+use sbp_transport::LogRateLimiter;
 
 use crate::disk_watch::DiskWatch;
-use crate::log_rate_limiter::LogRateLimiter;
 use crate::stats::Counters;
 
 /// A sync that takes longer is logged: appends waited for it.

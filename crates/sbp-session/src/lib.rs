@@ -1,6 +1,6 @@
 //! One SBP connection as a state machine: no socket, no clock, no runtime.
 //!
-//! Bytes and the time come in as arguments; bytes, events and the next deadline are polled out. Both ends of a
+//! Its driver knows it as an [`Endpoint`](sbp_wire::Endpoint). Bytes and the time come in as arguments; bytes, events and the next deadline are polled out. Both ends of a
 //! connection are the same type. Headers are opaque here: the layer above encodes and decodes them.
 //!
 //! A driver's turn around a [`Session`]:
@@ -26,6 +26,7 @@
 mod arrival;
 mod budget;
 mod config;
+mod endpoint;
 mod error;
 mod event;
 mod id_table;

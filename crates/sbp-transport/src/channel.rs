@@ -7,7 +7,7 @@
 use std::{fmt::Debug, pin::pin, sync::Arc, time::Instant};
 
 use sbp_locks::{Mutex, MutexGuard};
-use sbp_session::{CloseReason, Session, SessionConfig};
+use sbp_wire::Reason;
 use tokio::{runtime::Handle, sync::Notify, time::sleep_until};
 
 use crate::application::Application;
@@ -45,8 +45,8 @@ pub trait ChannelOwner: Send + Sync + 'static {
     /// The channel.
     fn channel(&self) -> &ReconnectingChannel<Self::Queue>;
 
-    /// How a new connection's session is set up.
-    fn session_config(&self) -> SessionConfig;
+    /// This end of a connection that begins now.
+    fn endpoint(&self, now: Instant) -> <Self::Connection as Application>::Endpoint;
 
     /// A new connection to an address, with a number that no other one of the channel has.
     fn connection(self: Arc<Self>, address: &Arc<str>, generation: u64) -> Self::Connection;
@@ -251,8 +251,8 @@ impl<Q: ChannelQueue> ChannelState<Q> {
 
     /// As [`Self::lost`], for a connection that closes, unless it does so in order: because this side wanted it, or because
     /// one side went away and everything was finished.
-    pub fn closing(&mut self, reason: &CloseReason) {
-        if !matches!(reason, CloseReason::Local | CloseReason::WentAway) {
+    pub fn closing(&mut self, reason: &impl Reason) {
+        if !reason.is_orderly() {
             self.lost(reason.to_string());
         }
     }
@@ -357,7 +357,7 @@ impl<O: ChannelOwner> Task<O> {
             return;
         };
         let listed = Listed { channel, generation };
-        let session = Session::new(self.0.session_config(), now());
+        let session = self.0.endpoint(now());
         let connection = Arc::clone(&self.0).connection(address, generation);
         drive_shared(link, session, connection, inbox).await;
         drop(listed);

@@ -11,12 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sbp_session::{CloseReason, Session};
+use sbp_wire::{Endpoint, Reason};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite},
     time::{Sleep, sleep_until, timeout},
 };
 
+use crate::application::ReasonOf;
 use crate::memory::{Memory, Room, Share};
 use crate::{Application, Inbox, TransportStats};
 
@@ -54,7 +55,7 @@ const LAST_WORK: Duration = Duration::from_secs(30);
 /// A peer that is gone may have started work that still goes on. The future then outlives the socket until that is
 /// done, so that whoever counts connections counts their work: closing and dialling again is no way to have more of it
 /// done at once than one connection may.
-pub async fn drive<IO, A>(io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
+pub async fn drive<IO, A>(io: IO, session: A::Endpoint, app: A, inbox: Inbox<A::Command>) -> ReasonOf<A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
@@ -66,7 +67,7 @@ where
 #[derive(Debug)]
 pub enum Driven<IO, A: Application> {
     /// The connection is over.
-    Over(CloseReason),
+    Over(ReasonOf<A>),
     /// It goes on wherever [`Settled::drive`] is awaited.
     Settled(Settled<IO, A>),
 }
@@ -77,7 +78,7 @@ pub enum Driven<IO, A: Application> {
 /// What the connection holds to its end counts in `memory`.
 pub fn drive_until_settled<IO, A>(
     mut io: IO,
-    session: Session,
+    session: A::Endpoint,
     app: A,
     inbox: Inbox<A::Command>,
     memory: &Arc<Memory>,
@@ -109,7 +110,7 @@ pub struct Settled<IO, A: Application> {
 impl<IO, A: Application> Settled<IO, A> {
     /// Runs the connection in this runtime until it is over. `rehome` takes its socket over from the other one; an error
     /// of that ends the connection.
-    pub async fn drive<T>(self, rehome: impl FnOnce(IO) -> io::Result<T>) -> CloseReason
+    pub async fn drive<T>(self, rehome: impl FnOnce(IO) -> io::Result<T>) -> ReasonOf<A>
     where
         T: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -132,7 +133,7 @@ impl<IO, A: Application> fmt::Debug for Settled<IO, A> {
     }
 }
 
-async fn run<IO, A>(mut io: IO, mut driver: Box<Driver<A>>) -> CloseReason
+async fn run<IO, A>(mut io: IO, mut driver: Box<Driver<A>>) -> ReasonOf<A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
@@ -142,7 +143,7 @@ where
 }
 
 /// What is left to do once nothing more is said.
-pub(crate) async fn wind_up<IO, A>(mut io: IO, driver: Box<Driver<A>>) -> CloseReason
+pub(crate) async fn wind_up<IO, A>(mut io: IO, driver: Box<Driver<A>>) -> ReasonOf<A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send,
     A: Application,
@@ -168,7 +169,7 @@ where
 }
 
 /// Waits, without a socket, for what the peer has started.
-async fn finish_work<A: Application>(mut driver: Box<Driver<A>>) -> CloseReason {
+async fn finish_work<A: Application>(mut driver: Box<Driver<A>>) -> ReasonOf<A> {
     // What does not end is not waited for for ever.
     let _ = timeout(LAST_WORK, poll_fn(|context| driver.poll_work(context))).await;
     driver.finish()
@@ -191,7 +192,7 @@ pub(crate) async fn linger<IO: AsyncRead + AsyncWrite + Unpin>(io: &mut IO, mut 
 }
 
 pub(crate) struct Driver<A: Application> {
-    session: Session,
+    session: A::Endpoint,
     app: A,
     pub(crate) inbox: Inbox<A::Command>,
     stats: Arc<TransportStats>,
@@ -217,7 +218,7 @@ pub(crate) struct Driver<A: Application> {
 }
 
 impl<A: Application> Driver<A> {
-    pub(crate) fn new(session: Session, app: A, inbox: Inbox<A::Command>) -> Self {
+    pub(crate) fn new(session: A::Endpoint, app: A, inbox: Inbox<A::Command>) -> Self {
         let stats = inbox.stats();
         Self {
             session,
@@ -271,7 +272,7 @@ impl<A: Application> Driver<A> {
         // Why it was woken is not known, so everything is tried again.
         self.read_parked = false;
         self.write_parked = false;
-        let enough = self.session.stats().frames_in + FRAMES_PER_POLL;
+        let enough = self.session.frames_in() + FRAMES_PER_POLL;
         for _ in 0..TURNS_PER_POLL {
             let again = self.turn(io, context);
             if self.session.is_closed() || (self.until_settled && self.app.is_settled()) {
@@ -280,7 +281,7 @@ impl<A: Application> Driver<A> {
             if !again && self.poll_timer(context).is_pending() {
                 return Poll::Pending;
             }
-            if self.session.stats().frames_in >= enough {
+            if self.session.frames_in() >= enough {
                 break;
             }
         }
@@ -345,8 +346,8 @@ impl<A: Application> Driver<A> {
 
     fn read<IO: AsyncRead + Unpin>(&mut self, io: &mut IO, context: &mut Context<'_>, now: Instant) {
         let mut left = READ_PER_TURN;
-        let enough = self.session.stats().frames_in + FRAMES_PER_TURN;
-        while left > 0 && self.session.stats().frames_in < enough && !self.read_parked && self.session.wants_read() {
+        let enough = self.session.frames_in() + FRAMES_PER_TURN;
+        while left > 0 && self.session.frames_in() < enough && !self.read_parked && self.session.wants_read() {
             let mut buffer = self.session.recv_buffer();
             // Dropped at once: where it is pending, nothing was taken from the socket.
             let read = pin!(io.read_buf(&mut buffer)).poll(context);
@@ -465,12 +466,8 @@ impl<A: Application> Driver<A> {
 
     /// Whether the peer may have bytes of ours to read: a reset would take them back.
     fn lingers(&self) -> bool {
-        let reason = self.session.close_reason();
-        let is_heard = !matches!(
-            reason,
-            Some(CloseReason::NotSbp | CloseReason::Transport(_) | CloseReason::Stalled(_))
-        );
-        is_heard && self.session.stats().bytes_out > 0
+        let is_heard = self.session.close_reason().is_none_or(Reason::lingers);
+        is_heard && self.session.bytes_out() > 0
     }
 
     /// Goes on without a socket until nothing is left to do.
@@ -494,7 +491,7 @@ impl<A: Application> Driver<A> {
     }
 
     /// Hands over what is left, and takes leave of the application.
-    fn finish(mut self) -> CloseReason {
+    fn finish(mut self) -> ReasonOf<A> {
         let now = tokio::time::Instant::now().into_std();
         self.take_events(now);
         for command in self.inbox.close() {
@@ -502,7 +499,7 @@ impl<A: Application> Driver<A> {
         }
         self.take_events(now);
         self.app.finish_turn(&mut self.session, now);
-        let reason = self.session.close_reason().cloned().unwrap_or(CloseReason::Local);
+        let reason = self.session.close_reason().cloned().unwrap_or_else(Reason::local);
         self.app.handle_closed(&reason);
         reason
     }

@@ -10,16 +10,16 @@ use std::{
 };
 
 use sbp_locks::Mutex;
-use sbp_session::{CloseReason, Session};
+use sbp_wire::Reason;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::application::Application;
+use crate::application::{Application, ReasonOf};
 use crate::driver::{Driver, wind_up};
 use crate::mailbox::{Inbox, TakeTurn};
 
 /// As [`drive`](crate::drive()), but a thread that posts to a driver that sleeps may do its next turn: see
 /// [`crate::Mailbox::post_for`]. For one who posts and then waits, that is two changes of threads less.
-pub async fn drive_shared<IO, A>(io: IO, session: Session, app: A, inbox: Inbox<A::Command>) -> CloseReason
+pub async fn drive_shared<IO, A>(io: IO, session: A::Endpoint, app: A, inbox: Inbox<A::Command>) -> ReasonOf<A>
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Application,
@@ -28,7 +28,7 @@ where
     poll_fn(|context| shared.poll(context)).await;
     match shared.take() {
         Some((io, driver)) => wind_up(io, driver).await,
-        None => CloseReason::Local,
+        None => Reason::local(),
     }
 }
 

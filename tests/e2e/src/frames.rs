@@ -1,7 +1,7 @@
 //! Frames as bytes.
 
 use bytes::BytesMut;
-use sbp_frame::{FORMAT_FLATBUFFERS, Flags, Frame, FrameHead, PayloadPart, WriteQueue};
+use sbp_frame::{FORMAT_FLATBUFFERS, Flags, Frame, FrameHead, PayloadPart, PushFrame, WriteQueue};
 use sbp_messages::{Encoder, ErrorCode, Message, SystemErrorResponse};
 
 /// The bytes of a frame.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sbp_messages::{ErrorCode, GoAway, Status};
-use sbp_session::SessionConfig;
+use sbp_session::{Session, SessionConfig};
 use sbp_transport::{
     Attempts, ChannelOwner, Descriptors, DialError, LinkSettings, ReconnectPolicy, ReconnectingChannel, TransportStats,
 };
@@ -71,13 +71,13 @@ impl ChannelOwner for Channel {
         &self.connections
     }
 
-    fn session_config(&self) -> SessionConfig {
+    fn endpoint(&self, now: Instant) -> Session {
         let mut config = SessionConfig::client();
         config.announce_answers = true;
         config.heartbeat_interval = self.config.heartbeat_interval;
         config.violation_header = violation_header();
         config.limits.own_calls = config.limits.own_calls.max(self.config.max_calls.saturating_add(1_024));
-        config
+        Session::new(config, now)
     }
 
     fn connection(self: Arc<Self>, address: &Arc<str>, generation: u64) -> Connection {

@@ -2,7 +2,7 @@ use std::io::IoSlice;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sbp_frame::{FORMAT_FLATBUFFERS, Flags, FrameHead, OpCode, PayloadPart, WriteQueue};
+use sbp_frame::{FORMAT_FLATBUFFERS, Flags, FrameHead, OpCode, PayloadPart, PushFrame, WriteQueue};
 use sbp_locks::Mutex;
 
 use super::*;

@@ -273,6 +273,7 @@ impl Connection {
 }
 
 impl Application for Connection {
+    type Endpoint = Session;
     type Command = ConnectionCommand;
 
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: ConnectionCommand) {

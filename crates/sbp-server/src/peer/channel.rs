@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use sbp_frame::{Frame, PayloadPart};
 use sbp_messages::{Encoder, Message};
-use sbp_session::SessionConfig;
+use sbp_session::{Session, SessionConfig};
 use sbp_transport::{ChannelOwner, Descriptors, ReconnectingChannel};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -195,11 +195,11 @@ impl ChannelOwner for Shared {
         &self.channel
     }
 
-    fn session_config(&self) -> SessionConfig {
+    fn endpoint(&self, now: Instant) -> Session {
         let mut config = SessionConfig::client();
         config.heartbeat_interval = self.config.heartbeat_interval;
         config.limits.own_calls = MOST_CALLS;
-        config
+        Session::new(config, now)
     }
 
     fn connection(self: Arc<Self>, address: &Arc<str>, generation: u64) -> PeerConnection {

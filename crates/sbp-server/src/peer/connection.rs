@@ -306,6 +306,7 @@ fn tell(reply: oneshot::Sender<Ended>, ended: Ended) {
 }
 
 impl Application for PeerConnection {
+    type Endpoint = Session;
     type Command = PeerCommand;
 
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: PeerCommand) {

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, FrameHead, FrameTooLarge, OpCode, PayloadPart};
+use sbp_frame::{CallId, FORMAT_FLATBUFFERS, Flags, FrameHead, FrameTooLarge, OpCode, PayloadPart, PushFrame};
 
 use super::Session;
 use crate::{

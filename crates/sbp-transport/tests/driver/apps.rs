@@ -59,6 +59,7 @@ impl Caller {
 }
 
 impl Application for Caller {
+    type Endpoint = Session;
     type Command = Call;
 
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: Call) {
@@ -131,6 +132,7 @@ impl Echo {
 }
 
 impl Application for Echo {
+    type Endpoint = Session;
     /// Go away.
     type Command = ();
 

@@ -99,8 +99,8 @@ impl ChannelOwner for Owner {
         &self.channel
     }
 
-    fn session_config(&self) -> SessionConfig {
-        SessionConfig::client()
+    fn endpoint(&self, now: Instant) -> Session {
+        Session::new(SessionConfig::client(), now)
     }
 
     fn connection(self: Arc<Self>, _address: &Arc<str>, generation: u64) -> Line {
@@ -117,6 +117,7 @@ struct Line {
 }
 
 impl Application for Line {
+    type Endpoint = Session;
     type Command = Word;
 
     fn handle_command(&mut self, session: &mut Session, _: Instant, word: Word) {

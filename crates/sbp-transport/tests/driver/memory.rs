@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use sbp_frame::{FrameHead, OpCode, PayloadPart, WriteQueue};
+use sbp_frame::{FrameHead, OpCode, PayloadPart, PushFrame, WriteQueue};
 use sbp_session::{CloseReason, Session, SessionConfig};
 use sbp_transport::{Driven, Memory, drive_until_settled, mailbox};
 use tokio::{

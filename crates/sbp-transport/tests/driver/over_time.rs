@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use sbp_frame::{Flags, FrameHead, OpCode, PayloadPart, WriteQueue};
+use sbp_frame::{Flags, FrameHead, OpCode, PayloadPart, PushFrame, WriteQueue};
 use sbp_session::{CloseReason, SessionConfig};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, duplex},

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use sbp_frame::{Flags, Frame, FrameHead, OpCode, WriteQueue};
+use sbp_frame::{Flags, Frame, FrameHead, OpCode, PushFrame, WriteQueue};
 use sbp_session::{Authentication, CallFailure, CloseReason, SendError, Session, SessionConfig};
 use sbp_transport::{Mailbox, drive, mailbox};
 use tokio::{

@@ -1,7 +1,9 @@
 //! What the crates' manifests ask for.
 
 use super::Violation;
-use super::rules::{CORE, EDGES, PURE, RESERVED, RUNTIMES, SYSTEM, TEST_CRATES, TEST_FEATURE, TEST_ONLY};
+use super::rules::{
+    BOTH, CORE, EDGES, OTHER_PROTOCOLS, PURE, RESERVED, RUNTIMES, SBP, SYSTEM, TEST_CRATES, TEST_FEATURE, TEST_ONLY,
+};
 use crate::graph::{Graph, Package};
 
 /// Checks edges, reserved libraries and what the core reaches.
@@ -10,6 +12,7 @@ pub(super) fn check(graph: &Graph) -> Vec<Violation> {
     for package in graph.members() {
         edges(graph, package, &mut violations);
         reserved(package, &mut violations);
+        protocols(graph, package, &mut violations);
         test_support(package, &mut violations);
         reach(graph, package, &mut violations);
     }
@@ -43,7 +46,24 @@ fn edge_rule(from: &str, to: &str) -> &'static str {
         ("sbp-frame", "sbp-messages" | "sbp-schema") => "L3",
         ("sbp-client", "sbp-server") | ("sbp-server", "sbp-client") => "L4",
         ("sbp-log", _) => "L5",
+        (from, to) if OTHER_PROTOCOLS.contains(&from) && (SBP.contains(&to) || OTHER_PROTOCOLS.contains(&to)) => "L12",
         _ => "L1",
+    }
+}
+
+/// Who knows SBP knows no other protocol, however deep.
+fn protocols(graph: &Graph, package: &Package, violations: &mut Vec<Violation>) {
+    if BOTH.contains(&package.name.as_str()) {
+        return;
+    }
+    let closure = graph.closure(package);
+    let known = |names: &[&'static str]| {
+        let is_known = |name: &&&str| package.name == **name || closure.iter().any(|used| used.name == **name);
+        names.iter().find(is_known).copied()
+    };
+    if let (Some(ours), Some(other)) = (known(&SBP), known(&OTHER_PROTOCOLS)) {
+        let what = format!("{} reaches both {ours} and {other}", package.name);
+        violations.push(Violation { rule: "L12", what });
     }
 }
 
@@ -127,6 +147,24 @@ mod tests {
         assert_eq!(found(crates), [("L4", String::from("sbp-client uses sbp-server"))]);
         let crates: &[(&str, &[&str])] = &[("sbp-frame", &["sbp-messages"]), ("sbp-messages", &[])];
         assert_eq!(found(crates), [("L3", String::from("sbp-frame uses sbp-messages"))]);
+    }
+
+    #[test]
+    fn protocols_do_not_meet() {
+        let crates: &[(&str, &[&str])] = &[("sbp-tank", &["sbp-frame"]), ("sbp-frame", &[])];
+        let expected = [
+            "sbp-tank uses sbp-frame",
+            "sbp-tank reaches both sbp-frame and sbp-tank",
+        ];
+        assert_eq!(found(crates), expected.map(|what| ("L12", String::from(what))));
+        let crates: &[(&str, &[&str])] = &[
+            ("sbp-server", &["sbp-transport"]),
+            ("sbp-transport", &["helper"]),
+            ("helper", &["sbp-tank"]),
+            ("sbp-tank", &[]),
+        ];
+        let expected = "sbp-server reaches both sbp-server and sbp-tank";
+        assert_eq!(found(crates), [("L12", String::from(expected))]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The rules as data: which crate may use which, and which libraries belong where.
 
 /// The rules by name, with what each asks for.
-pub(super) const RULES: [(&str, &str); 11] = [
+pub(super) const RULES: [(&str, &str); 12] = [
     (
         "L1",
-        "the core (types, buffers, frame, schema, messages, record, session, replication, log) has no runtime, no sockets, no Python; all of it but log reads no clock",
+        "the core (types, buffers, wire, frame, schema, messages, record, session, replication, log, and the other protocols) has no runtime, no sockets, no Python; all of it but log reads no clock",
     ),
     (
         "L2",
@@ -28,20 +28,26 @@ pub(super) const RULES: [(&str, &str); 11] = [
         "L11",
         "the modules of a crate stand in the order that its Cargo.toml declares, lowest first, and use what is below them; modules beside each other use each other in no circle",
     ),
+    (
+        "L12",
+        "a protocol beside SBP knows neither another one nor SBP's frames, sessions, messages and clients; whoever knows SBP knows no other one, but for what a user runs",
+    ),
 ];
 
 /// What each crate of ours may use among ours, by name. A crate that is not listed may use nothing, and is reported.
 #[rustfmt::skip]
-pub(super) const EDGES: [(&str, &str); 24] = [
+pub(super) const EDGES: [(&str, &str); 26] = [
     ("sbp-types", ""),
     ("sbp-locks", ""),
     ("sbp-buffers", ""),
-    ("sbp-frame", "sbp-types"),
+    ("sbp-wire", ""),
+    ("sbp-frame", "sbp-types sbp-wire"),
     ("sbp-schema", ""),
     ("sbp-messages", "sbp-types sbp-frame sbp-schema"),
     ("sbp-record", "sbp-types sbp-schema"),
-    ("sbp-session", "sbp-types sbp-buffers sbp-frame"),
-    ("sbp-transport", "sbp-types sbp-locks sbp-frame sbp-session"),
+    ("sbp-session", "sbp-types sbp-buffers sbp-wire sbp-frame"),
+    ("sbp-transport", "sbp-types sbp-locks sbp-wire"),
+    ("sbp-tank", "sbp-wire"),
     ("sbp-log", "sbp-types sbp-locks sbp-buffers sbp-replication"),
     ("sbp-replication", "sbp-types"),
     ("sbp-etcd", "sbp-transport"),
@@ -60,9 +66,10 @@ pub(super) const EDGES: [(&str, &str); 24] = [
 ];
 
 /// The crates without runtime, sockets and Python, however deep.
-pub(super) const CORE: [&str; 9] = [
+pub(super) const CORE: [&str; 10] = [
     "sbp-types",
     "sbp-buffers",
+    "sbp-wire",
     "sbp-frame",
     "sbp-schema",
     "sbp-messages",
@@ -73,9 +80,10 @@ pub(super) const CORE: [&str; 9] = [
 ];
 
 /// The part of the core that a log on disk is not: it also reads no clock and makes no system call.
-pub(super) const PURE: [&str; 8] = [
+pub(super) const PURE: [&str; 9] = [
     "sbp-types",
     "sbp-buffers",
+    "sbp-wire",
     "sbp-frame",
     "sbp-schema",
     "sbp-messages",
@@ -83,6 +91,15 @@ pub(super) const PURE: [&str; 8] = [
     "sbp-session",
     "sbp-replication",
 ];
+
+/// The protocols beside SBP.
+pub(super) const OTHER_PROTOCOLS: [&str; 1] = ["sbp-tank"];
+
+/// What speaks SBP.
+pub(super) const SBP: [&str; 5] = ["sbp-frame", "sbp-session", "sbp-messages", "sbp-client", "sbp-server"];
+
+/// Who may know SBP and another protocol: what a user runs.
+pub(super) const BOTH: [&str; 4] = ["sbp-cli", "sbp-python", "sbp-e2e", "sbp-fuzz"];
 
 /// Libraries that no crate of the core may reach, however deep.
 pub(super) const RUNTIMES: [&str; 8] = [

@@ -474,6 +474,7 @@ impl Connection {
 }
 
 impl Application for Connection {
+    type Endpoint = Session;
     type Command = Command;
 
     fn handle_command(&mut self, session: &mut Session, now: Instant, command: Command) {

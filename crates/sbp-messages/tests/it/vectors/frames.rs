@@ -1,7 +1,8 @@
 //! Whole frames: taken apart, and put together again to the same bytes.
 
 use sbp_frame::{
-    FORMAT_FLATBUFFERS, Flags, FrameHead, MAGIC, OpCode, PRELUDE_LENGTH, PayloadPart, Prelude, WriteQueue, checksum,
+    FORMAT_FLATBUFFERS, Flags, FrameHead, MAGIC, OpCode, PRELUDE_LENGTH, PayloadPart, Prelude, PushFrame, WriteQueue,
+    checksum,
 };
 use sbp_messages::*;
 use sbp_types::{Offset, StreamId};

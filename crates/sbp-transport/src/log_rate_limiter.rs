@@ -9,7 +9,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lets one warning per second through, and counts those left out.
 #[derive(Debug, Default)]
-pub(crate) struct LogRateLimiter {
+pub struct LogRateLimiter {
     state: Mutex<State>,
 }
 
@@ -21,7 +21,7 @@ struct State {
 
 impl LogRateLimiter {
     /// If a warning is due now: how many were left out since the last one.
-    pub(crate) fn due(&self, now: Instant) -> Option<u64> {
+    pub fn due(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock();
         if state
             .last

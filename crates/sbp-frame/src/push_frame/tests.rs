@@ -1,7 +1,12 @@
+use std::io::IoSlice;
+
 use bytes::BytesMut;
 
 use super::*;
 use crate::{CallId, FORMAT_FLATBUFFERS, Frame, MAX_FRAME_LENGTH, PRELUDE_LENGTH};
+
+/// The most shared bytes in one write of a queue.
+const SHARED_AT_ONCE: usize = 256 * 1024;
 
 fn head(raw_call_id: u32) -> FrameHead {
     FrameHead {
@@ -74,9 +79,12 @@ fn only_large_shared_parts_are_kept_by_reference() {
     let mut queue = WriteQueue::new();
     let below = Bytes::from(vec![1; SHARE_FROM - 1]);
     let at = Bytes::from(vec![2; SHARE_FROM]);
-    queue.push_frame(head(1), b"h", &[PayloadPart::Share(below)]).unwrap();
-    let copied = |segment: &Segment| matches!(segment, Segment::Block(_));
-    assert!(queue.segments.iter().all(copied));
+    queue
+        .push_frame(head(1), b"h", &[PayloadPart::Share(below.clone())])
+        .unwrap();
+    let mut slices = [IoSlice::new(&[]); 8];
+    let count = queue.slices(&mut slices);
+    assert!(slices[..count].iter().all(|slice| slice.as_ptr() != below.as_ptr()));
     queue
         .push_frame(head(2), b"h", &[PayloadPart::Share(at.clone())])
         .unwrap();
@@ -148,42 +156,6 @@ fn frames_behind_dropped_ones_are_summed_right() {
     queue.clear();
     queue.push_frame(head(4), b"", &parts).unwrap();
     assert_eq!(decode_all(write_out(&mut queue, 5_000, 8)).len(), 1);
-}
-
-#[test]
-fn emptied_blocks_are_used_again() {
-    let mut queue = WriteQueue::new();
-    for round in 0..100_u32 {
-        for call in 0..2_000 {
-            queue
-                .push_frame(head(call), &[0; 40], &[PayloadPart::Copy(&[1; 64])])
-                .unwrap();
-        }
-        let blocks = queue.segments.len();
-        queue.advance(queue.len());
-        if round > 4 {
-            assert_eq!(queue.spare.len(), blocks.min(SPARE_BLOCKS), "round {round}");
-            assert!(
-                queue.spare.iter().all(|block| block.capacity() == BLOCK),
-                "round {round}"
-            );
-        }
-    }
-    queue.shrink();
-    assert_eq!(queue.spare.capacity(), 0);
-}
-
-#[test]
-fn a_queue_with_little_to_say_stays_small() {
-    let mut queue = WriteQueue::new();
-    for call in 0..1_000 {
-        queue
-            .push_frame(head(call), &[0; 1_000], &[PayloadPart::Copy(&[1; 3_000])])
-            .unwrap();
-        queue.advance(queue.len());
-    }
-    let held: usize = queue.spare.iter().map(Vec::capacity).sum();
-    assert!(held <= 4_100, "{held} bytes for frames of 4,020");
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! The queue of frames that wait to be written to a socket.
+//! The queue of bytes that wait to be written to a socket.
 
 use std::{collections::VecDeque, io::IoSlice, mem};
 
 use bytes::Bytes;
 
-use crate::{Checksum, Flags, FrameTooLarge, OpCode, Prelude};
+use crate::Checksum;
 
-/// Payload parts of this size and larger are kept by reference; smaller ones are copied after their header, because
-/// that costs less than one more entry in a vectored write.
+/// Bytes that are pushed by reference are kept so where there are as many as this; fewer are copied, because that costs less
+/// than one more entry in a vectored write.
 pub const SHARE_FROM: usize = 16 * 1024;
 
 /// The size of a block in a busy queue. A frame may continue in the next block.
@@ -17,9 +17,9 @@ const BLOCK: usize = 32 * 1024;
 /// connections never queue more at once, and there may be thousands of them.
 const FIRST_BLOCK: usize = 1024;
 
-/// Frames up to this size are kept in one block, so that they are copied after a single check of the room. Less than
+/// Frames up to this size can be kept in one block, so that they are copied after a single check of the room. Less than
 /// [`SHARE_FROM`], so that no part of them is kept by reference.
-const WHOLE_UP_TO: usize = 4 * 1024;
+pub const WHOLE_UP_TO: usize = 4 * 1024;
 
 /// How many emptied blocks are kept for reuse.
 const SPARE_BLOCKS: usize = 8;
@@ -28,43 +28,13 @@ const SPARE_BLOCKS: usize = 8;
 /// processor's cache.
 const SHARED_AT_ONCE: usize = 256 * 1024;
 
-/// The fields of a frame to be sent that do not follow from its lengths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FrameHead {
-    /// The operation.
-    pub opcode: OpCode,
-    /// The flags.
-    pub flags: Flags,
-    /// The *Stream Identifier*: a CallId, or the invalid number of a request that is being refused.
-    pub raw_call_id: u32,
-    /// Encoding of the header.
-    pub format: u8,
-}
-
-/// A part of a payload to be sent.
-#[derive(Debug, Clone)]
-pub enum PayloadPart<'a> {
-    /// Bytes that are copied.
-    Copy(&'a [u8]),
-    /// Bytes that are kept by reference until they are written, if there are at least [`SHARE_FROM`].
-    Share(Bytes),
-}
-
-impl PayloadPart<'_> {
-    /// The part's bytes.
-    pub fn as_slice(&self) -> &[u8] {
-        match self {
-            Self::Copy(bytes) => bytes,
-            Self::Share(bytes) => bytes,
-        }
-    }
-}
-
 #[derive(Debug)]
 enum Segment {
     /// Copied bytes. Never filled beyond the block's first capacity, so that it is never reallocated.
     Block(Vec<u8>),
-    /// Bytes of a payload that are kept by reference.
+    /// Bytes that are kept by reference.
+    Plain(Bytes),
+    /// Bytes of a payload that are kept by reference and belong to its checksum.
     Shared {
         /// The checksum of the payload's copied bytes since the last shared ones.
         before: Checksum,
@@ -86,7 +56,7 @@ impl Segment {
     fn as_slice(&self) -> &[u8] {
         match self {
             Self::Block(bytes) => bytes,
-            Self::Shared { bytes, .. } => bytes,
+            Self::Plain(bytes) | Self::Shared { bytes, .. } => bytes,
             Self::Trailer { bytes, .. } => bytes,
         }
     }
@@ -94,7 +64,7 @@ impl Segment {
 
 /// The bytes that a connection has yet to write, in order.
 ///
-/// Frames are appended at the end. The driver takes slices for a vectored write from the front, and reports how many
+/// Bytes are appended at the end. The driver takes slices for a vectored write from the front, and reports how many
 /// bytes were written. Blocks are reused, so that small frames need no allocation once the queue has had its usual
 /// length.
 #[derive(Debug, Default)]
@@ -113,60 +83,75 @@ pub struct WriteQueue {
 }
 
 impl WriteQueue {
-    /// An empty queue. It allocates memory with its first frame.
+    /// An empty queue. It allocates memory with its first bytes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Appends a frame and returns its length on the wire.
-    ///
-    /// # Errors
-    ///
-    /// [`FrameTooLarge`]; nothing was appended then.
-    pub fn push_frame(
-        &mut self,
-        head: FrameHead,
-        header: &[u8],
-        payload: &[PayloadPart<'_>],
-    ) -> Result<usize, FrameTooLarge> {
-        let payload_length = payload
-            .iter()
-            .fold(0_usize, |sum, part| sum.saturating_add(part.as_slice().len()));
-        let prelude = Prelude::new(
-            head.opcode,
-            head.flags.bits(),
-            head.raw_call_id,
-            head.format,
-            header.len(),
-            payload_length,
-        )?;
-        let total = usize::try_from(prelude.wire_length()).unwrap_or(usize::MAX);
-        if total <= WHOLE_UP_TO {
-            self.push_whole(&prelude, header, payload, total);
-            return Ok(total);
-        }
-        self.copy(&prelude.to_bytes());
-        self.copy(header);
-        let mut checksum = Checksum::new();
-        let mut shares = false;
-        for part in payload {
-            match part {
-                PayloadPart::Share(bytes) if bytes.len() >= SHARE_FROM => {
-                    self.share(mem::take(&mut checksum), bytes.clone());
-                    shares = true;
-                }
-                part => {
-                    checksum.update(part.as_slice());
-                    self.copy(part.as_slice());
-                }
+    /// Appends bytes.
+    pub fn push(&mut self, mut bytes: &[u8]) {
+        self.pushed += bytes.len() as u64;
+        while !bytes.is_empty() {
+            let room = match self.segments.back() {
+                Some(Segment::Block(block)) => block.capacity() - block.len(),
+                _ => 0,
+            };
+            if room == 0 {
+                self.start_block(bytes.len());
+                continue;
             }
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            if let Some(Segment::Block(block)) = self.segments.back_mut() {
+                block.extend_from_slice(now);
+            }
+            bytes = later;
         }
-        if shares {
-            self.end_shared(checksum);
-        } else {
-            self.copy(&checksum.finish().to_be_bytes());
+    }
+
+    /// Appends bytes that are kept by reference until they are written, if there are at least [`SHARE_FROM`].
+    pub fn push_shared(&mut self, bytes: Bytes) {
+        if bytes.len() < SHARE_FROM {
+            return self.push(&bytes);
         }
-        Ok(total)
+        self.pushed += bytes.len() as u64;
+        self.segments.push_back(Segment::Plain(bytes));
+    }
+
+    /// Appends `length` bytes, at most [`WHOLE_UP_TO`], that `fill` adds to a single block.
+    #[inline]
+    pub fn push_whole(&mut self, length: usize, fill: impl FnOnce(&mut Vec<u8>)) {
+        let room = match self.segments.back() {
+            Some(Segment::Block(block)) => block.capacity() - block.len(),
+            _ => 0,
+        };
+        if room < length {
+            self.start_block(length);
+        }
+        let Some(Segment::Block(block)) = self.segments.back_mut() else {
+            return;
+        };
+        let before = block.len();
+        fill(block);
+        let filled = block.len() - before;
+        debug_assert_eq!(filled, length);
+        self.pushed += filled as u64;
+    }
+
+    /// Appends bytes of a payload with a checksum, by reference. They are summed right before they are written, after
+    /// `before`: the checksum of the payload's copied bytes since the last shared ones.
+    pub fn push_summed(&mut self, before: Checksum, bytes: Bytes) {
+        self.pushed += bytes.len() as u64;
+        let summed = 0;
+        self.segments.push_back(Segment::Shared { before, bytes, summed });
+    }
+
+    /// Appends the checksum, big-endian, of a payload of which bytes were [shared](Self::push_summed). `before` is the
+    /// checksum of its copied bytes since the last of those.
+    pub fn push_sum(&mut self, before: Checksum) {
+        let bytes = [0; 4];
+        self.pushed += bytes.len() as u64;
+        let known = false;
+        self.segments.push_back(Segment::Trailer { before, bytes, known });
     }
 
     /// Fills `slices` from the front of the queue and returns how many were set.
@@ -217,7 +202,7 @@ impl WriteQueue {
         self.pushed == self.written
     }
 
-    /// The number of bytes ever appended, which is the position at which the next frame starts.
+    /// The number of bytes ever appended, which is the position at which the next ones start.
     pub fn pushed(&self) -> u64 {
         self.pushed
     }
@@ -245,67 +230,12 @@ impl WriteQueue {
         }
     }
 
-    /// Appends a frame of `total` bytes to a single block.
-    fn push_whole(&mut self, prelude: &Prelude, header: &[u8], payload: &[PayloadPart<'_>], total: usize) {
-        let room = match self.segments.back() {
-            Some(Segment::Block(block)) => block.capacity() - block.len(),
-            _ => 0,
-        };
-        if room < total {
-            self.start_block(total);
-        }
-        let Some(Segment::Block(block)) = self.segments.back_mut() else {
-            return;
-        };
-        block.extend_from_slice(&prelude.to_bytes());
-        block.extend_from_slice(header);
-        let mut checksum = Checksum::new();
-        for part in payload {
-            checksum.update(part.as_slice());
-            block.extend_from_slice(part.as_slice());
-        }
-        block.extend_from_slice(&checksum.finish().to_be_bytes());
-        self.pushed += total as u64;
-    }
-
     fn start_block(&mut self, wanted: usize) {
         let block = self.spare.pop().unwrap_or_else(|| {
             self.made = (self.made * 2).max(wanted).clamp(FIRST_BLOCK, BLOCK);
             Vec::with_capacity(self.made)
         });
         self.segments.push_back(Segment::Block(block));
-    }
-
-    fn copy(&mut self, mut bytes: &[u8]) {
-        self.pushed += bytes.len() as u64;
-        while !bytes.is_empty() {
-            let room = match self.segments.back() {
-                Some(Segment::Block(block)) => block.capacity() - block.len(),
-                _ => 0,
-            };
-            if room == 0 {
-                self.start_block(bytes.len());
-                continue;
-            }
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
-            if let Some(Segment::Block(block)) = self.segments.back_mut() {
-                block.extend_from_slice(now);
-            }
-            bytes = later;
-        }
-    }
-
-    fn share(&mut self, before: Checksum, bytes: Bytes) {
-        self.pushed += bytes.len() as u64;
-        let summed = 0;
-        self.segments.push_back(Segment::Shared { before, bytes, summed });
-    }
-
-    fn end_shared(&mut self, before: Checksum) {
-        let bytes = [0; 4];
-        self.pushed += bytes.len() as u64;
-        let known = false;
-        self.segments.push_back(Segment::Trailer { before, bytes, known });
     }
 
     fn recycle(&mut self, mut block: Vec<u8>) {
@@ -322,6 +252,7 @@ impl WriteQueue {
 fn offer(segment: &mut Segment, skip: usize, left: &mut usize, sum: &mut Checksum) -> (usize, bool) {
     match segment {
         Segment::Block(bytes) => (bytes.len(), true),
+        Segment::Plain(bytes) => (bytes.len(), true),
         Segment::Shared { before, bytes, summed } => {
             let end = bytes.len().min(skip.saturating_add(*left));
             if *summed == 0 {

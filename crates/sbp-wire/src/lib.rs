@@ -1,0 +1,33 @@
+//! How the bytes of any protocol move between a state machine and its socket: no socket, no clock, no runtime.
+//!
+//! [`Endpoint`] is one end of a connection as its driver sees it, whatever it speaks. Below that is what protocols share:
+//! [`WriteQueue`] (bytes on their way to a socket), [`Intake`] (bytes that have arrived, and frames cut out of them),
+//! [`Payload`] (received bytes in several pieces) and [`Deadlines`] (which of many calls runs out of time next).
+
+// This crate handles bytes of a peer: no input may cause a panic or a silent truncation.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation
+    )
+)]
+
+mod checksum;
+mod deadlines;
+mod endpoint;
+mod intake;
+mod payload;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod write_queue;
+
+pub use checksum::{Checksum, checksum};
+pub use deadlines::Deadlines;
+pub use endpoint::{Endpoint, Reason};
+pub use intake::Intake;
+pub use payload::{Payload, aligned_buffer};
+pub use write_queue::{SHARE_FROM, WHOLE_UP_TO, WriteQueue};
