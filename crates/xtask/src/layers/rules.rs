@@ -66,7 +66,8 @@ pub(super) const EDGES: [(&str, &str); 26] = [
 ];
 
 /// The crates without runtime, sockets and Python, however deep.
-pub(super) const CORE: [&str; 10] = [
+pub(super) const CORE: [&str; 11] = [
+    "sbp-tank",
     "sbp-types",
     "sbp-buffers",
     "sbp-wire",
@@ -80,7 +81,8 @@ pub(super) const CORE: [&str; 10] = [
 ];
 
 /// The part of the core that a log on disk is not: it also reads no clock and makes no system call.
-pub(super) const PURE: [&str; 9] = [
+pub(super) const PURE: [&str; 10] = [
+    "sbp-tank",
     "sbp-types",
     "sbp-buffers",
     "sbp-wire",

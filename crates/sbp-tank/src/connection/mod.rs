@@ -1,0 +1,371 @@
+//! One end of a connection as a state machine.
+
+mod calls;
+mod endpoint;
+mod input;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use sbp_wire::{Intake, WriteQueue};
+use thiserror::Error;
+
+use self::calls::OwnCalls;
+use self::input::Stage;
+use crate::answer::{Answer, Asked};
+use crate::coding::Collector;
+use crate::event::{Call, CallFailure, CloseReason, Event};
+use crate::fault::Fault;
+use crate::request::{PING, Request};
+
+/// How long a peer may take none of the bytes that wait for it.
+const STALL: Duration = Duration::from_secs(30);
+/// How long the last bytes may take to leave.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// How a client's end is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// How long the broker may take to greet.
+    pub greeting: Duration,
+    /// How long a Produce may take.
+    pub produce: Duration,
+    /// How long a Consume may take beside the time it waits for messages, and how long each bundle of its answer.
+    pub consume: Duration,
+    /// How long any other request may take.
+    pub other: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            greeting: Duration::from_secs(2),
+            produce: Duration::from_secs(32),
+            consume: Duration::from_secs(10),
+            other: Duration::from_secs(32),
+        }
+    }
+}
+
+/// How a broker's end is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// After how long without a byte to write it sends a Ping.
+    pub ping_every: Duration,
+    /// Requests that may be under way.
+    pub calls: usize,
+    /// Bytes of them.
+    pub request_bytes: usize,
+    /// Bytes of answers that may wait for the client to take them.
+    pub answer_bytes: usize,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            ping_every: Duration::from_secs(10),
+            calls: 1_024,
+            request_bytes: 64 << 20,
+            answer_bytes: 64 << 20,
+        }
+    }
+}
+
+/// What a connection has counted since its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Complete frames received.
+    pub frames_in: u64,
+    /// Answers to no request that is under way: it ran out of time, or never was.
+    pub unknown_answers: u64,
+    /// Pings received.
+    pub pings: u64,
+}
+
+/// Why a request or an answer was not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// The connection is closing.
+    #[error("the connection is closed")]
+    Closed,
+    /// There is no such request under way.
+    #[error("the request is not under way")]
+    UnknownCall,
+    /// It does not fit into a frame.
+    #[error("it does not fit into a frame: {0}")]
+    Unfit(#[from] Fault),
+}
+
+#[derive(Debug)]
+enum Role {
+    Client {
+        config: ClientConfig,
+        /// Until when the broker has to greet.
+        greeted_by: Option<Instant>,
+        calls: OwnCalls,
+    },
+    Server {
+        config: ServerConfig,
+        calls: HashMap<u64, PeerCall>,
+        last: u64,
+        /// Bytes of the requests that are under way.
+        bytes: usize,
+        ping_at: Instant,
+    },
+}
+
+/// A request of the peer.
+#[derive(Debug)]
+struct PeerCall {
+    id: u32,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Open,
+    /// What is queued is still written.
+    Flushing {
+        reason: CloseReason,
+        until: Instant,
+    },
+    Closed {
+        reason: CloseReason,
+    },
+}
+
+/// One end of a connection, a client's or a broker's.
+#[derive(Debug)]
+pub struct Connection {
+    role: Role,
+    phase: Phase,
+    /// The latest time given by any call.
+    now: Instant,
+    intake: Intake,
+    stage: Stage,
+    queue: WriteQueue,
+    /// Since when the peer has taken none of the bytes that wait for it.
+    stuck_since: Option<Instant>,
+    events: VecDeque<Event>,
+    stats: Stats,
+    /// Whether parsing stopped at a limit with bytes left.
+    held: bool,
+    tight: bool,
+}
+
+impl Connection {
+    /// A client's end of a new connection. It may be used once it is [`Event::Greeted`].
+    #[must_use]
+    pub fn client(config: ClientConfig, now: Instant) -> Self {
+        let role = Role::Client {
+            config,
+            greeted_by: Some(now + config.greeting),
+            calls: OwnCalls::default(),
+        };
+        Self::new(role, now)
+    }
+
+    /// A broker's end of a new connection, which begins with a Ping.
+    #[must_use]
+    pub fn server(config: ServerConfig, now: Instant) -> Self {
+        let role = Role::Server {
+            config,
+            calls: HashMap::new(),
+            last: 0,
+            bytes: 0,
+            ping_at: now,
+        };
+        let mut connection = Self::new(role, now);
+        connection.ping();
+        connection
+    }
+
+    fn new(role: Role, now: Instant) -> Self {
+        Self {
+            role,
+            phase: Phase::Open,
+            now,
+            intake: Intake::new(),
+            stage: Stage::Head,
+            queue: WriteQueue::new(),
+            stuck_since: None,
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            held: false,
+            tight: false,
+        }
+    }
+
+    /// Queues a request. It ends with [`Event::Answered`], [`Event::ConsumeEnded`] or [`Event::CallFailed`], each with `user`.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was queued then.
+    pub fn send(&mut self, request: &Request, user: u64, now: Instant) -> Result<(), Refused> {
+        self.advance_time(now);
+        if !matches!(self.phase, Phase::Open) {
+            return Err(Refused::Closed);
+        }
+        let Role::Client { config, calls, .. } = &mut self.role else {
+            return Err(Refused::UnknownCall);
+        };
+        let id = calls.next_id();
+        let (message, frame) = request.collect(id)?;
+        let (asked, patience) = match request {
+            Request::Produce(produce) => {
+                let partitions = produce.topics.iter().map(|topic| topic.partitions.len());
+                (Asked::Produce(partitions.collect()), config.produce)
+            }
+            Request::Consume { wait_ms, .. } => {
+                let wait = Duration::from_millis((*wait_ms).min(LONGEST_WAIT_MS));
+                (Asked::Consume, config.consume + wait)
+            }
+            Request::DiscoverPartitions { .. } => (Asked::Partitions, config.other),
+            Request::CreateTopic { .. } => (Asked::Create, config.other),
+            Request::Status => (Asked::Status, config.other),
+            Request::DiscoverTopics => (Asked::Topics, config.other),
+            Request::Topology => (Asked::Topology, config.other),
+        };
+        calls.insert(id, user, asked, now + patience, self.queue.pushed());
+        self.queue_frame(message, frame);
+        Ok(())
+    }
+
+    /// Answers a request of the client.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing was queued then, and the request is over only if the connection is closed.
+    pub fn answer(&mut self, call: Call, answer: &Answer, now: Instant) -> Result<(), Refused> {
+        self.advance_time(now);
+        let Role::Server { calls, bytes, .. } = &mut self.role else {
+            return Err(Refused::UnknownCall);
+        };
+        let Some(of_peer) = calls.get(&call.0) else {
+            return Err(Refused::UnknownCall);
+        };
+        let is_open = matches!(self.phase, Phase::Open);
+        let collected = match is_open {
+            true => Some(answer.collect(of_peer.id)?),
+            false => None,
+        };
+        *bytes = bytes.saturating_sub(of_peer.bytes);
+        calls.remove(&call.0);
+        let Some((message, frame)) = collected else {
+            return Err(Refused::Closed);
+        };
+        self.queue_frame(message, frame);
+        Ok(())
+    }
+
+    /// The number of own requests that are not over.
+    #[must_use]
+    pub fn own_calls(&self) -> usize {
+        match &self.role {
+            Role::Client { calls, .. } => calls.len(),
+            Role::Server { .. } => 0,
+        }
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    fn ping(&mut self) {
+        self.queue_frame(PING, Collector::default());
+    }
+
+    fn queue_frame(&mut self, message: u8, frame: Collector) {
+        frame.queue(message, &mut self.queue);
+        self.stuck_since.get_or_insert(self.now);
+        if let Role::Server { config, ping_at, .. } = &mut self.role {
+            *ping_at = self.now + config.ping_every;
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Open)
+    }
+
+    /// Whether the limits allow another request. A client has no such limits: if it stopped reading, its own answers would be
+    /// held up.
+    fn has_room(&self) -> bool {
+        match &self.role {
+            Role::Client { .. } => true,
+            Role::Server {
+                config, calls, bytes, ..
+            } => {
+                calls.len() < config.calls
+                    && *bytes < config.request_bytes
+                    && self.queue.len() < config.answer_bytes
+                    && !self.tight
+            }
+        }
+    }
+
+    /// Whether nothing is under way in either direction.
+    fn is_idle(&self) -> bool {
+        let calls = match &self.role {
+            Role::Client { calls, .. } => calls.len(),
+            Role::Server { calls, .. } => calls.len(),
+        };
+        calls == 0 && self.queue.is_empty() && !self.is_amid_frame()
+    }
+
+    fn is_amid_frame(&self) -> bool {
+        !matches!(self.stage, Stage::Head) || !self.intake.received().is_empty()
+    }
+
+    fn end_after_flush(&mut self, reason: CloseReason) {
+        if self.is_open() {
+            let until = self.now + FLUSH;
+            self.end(Phase::Flushing { reason, until }, true);
+        }
+    }
+
+    fn end_now(&mut self, reason: CloseReason) {
+        match &self.phase {
+            Phase::Open => {
+                self.end(Phase::Closed { reason }, false);
+                self.queue.clear();
+            }
+            Phase::Flushing { reason, .. } => {
+                let reason = reason.clone();
+                self.phase = Phase::Closed { reason };
+                self.queue.clear();
+            }
+            Phase::Closed { .. } => {}
+        }
+    }
+
+    /// Fails what is under way, and tells why.
+    fn end(&mut self, phase: Phase, still_written: bool) {
+        if let Role::Client { calls, .. } = &mut self.role {
+            for call in calls.take_all() {
+                self.events.push_back(Event::CallFailed {
+                    user: call.user,
+                    failure: CallFailure::ConnectionClosed,
+                    bytes_sent: still_written || self.queue.written() > call.position,
+                });
+            }
+        }
+        if let Phase::Flushing { reason, .. } | Phase::Closed { reason } = &phase {
+            self.events.push_back(Event::Closing { reason: reason.clone() });
+        }
+        self.phase = phase;
+        self.stage = Stage::Head;
+        self.intake.clear();
+        self.held = false;
+    }
+
+    fn advance_time(&mut self, now: Instant) {
+        self.now = self.now.max(now);
+    }
+}
+
+/// Longer waits than this are taken for it: 2^32 milliseconds.
+const LONGEST_WAIT_MS: u64 = 1 << 32;
+
+#[cfg(test)]
+mod tests;
