@@ -36,7 +36,7 @@ pub(super) const RULES: [(&str, &str); 12] = [
 
 /// What each crate of ours may use among ours, by name. A crate that is not listed may use nothing, and is reported.
 #[rustfmt::skip]
-pub(super) const EDGES: [(&str, &str); 26] = [
+pub(super) const EDGES: [(&str, &str); 27] = [
     ("sbp-types", ""),
     ("sbp-locks", ""),
     ("sbp-buffers", ""),
@@ -48,6 +48,7 @@ pub(super) const EDGES: [(&str, &str); 26] = [
     ("sbp-session", "sbp-types sbp-buffers sbp-wire sbp-frame"),
     ("sbp-transport", "sbp-types sbp-locks sbp-wire"),
     ("sbp-tank", "sbp-wire"),
+    ("sbp-peers", "sbp-wire sbp-transport sbp-record sbp-tank"),
     ("sbp-log", "sbp-types sbp-locks sbp-buffers sbp-replication"),
     ("sbp-replication", "sbp-types"),
     ("sbp-etcd", "sbp-transport"),
@@ -134,6 +135,7 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
             "sbp-http",
             "sbp-cli",
             "sbp-proxy",
+            "sbp-peers",
             "sbp-python",
             "sbp-e2e",
         ],

@@ -1,0 +1,163 @@
+//! One connection to a broker.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sbp_tank::{CallFailure, CloseReason, Connection, Event, Refused};
+use sbp_transport::Application;
+use sbp_wire::Endpoint;
+
+use super::shared::{Call, Command, Ended, Fetched, Shared, tell};
+
+/// How long a connection may be idle. Brokers close theirs after 16 s without a word, and a request that crosses the end of
+/// its connection has an unknown outcome: this side closes first.
+const IDLE: Duration = Duration::from_secs(12);
+
+/// A connection's calls.
+#[derive(Debug)]
+pub(super) struct BrokerConnection {
+    shared: Arc<Shared>,
+    generation: u64,
+    is_greeted: bool,
+    /// Calls that wait for the broker's greeting.
+    held: Vec<Call>,
+    calls: HashMap<u64, Waiting>,
+    last: u64,
+    /// When something was last heard or said.
+    active_at: Option<Instant>,
+}
+
+/// A call that was sent.
+#[derive(Debug)]
+struct Waiting {
+    call: Call,
+    fetched: Fetched,
+}
+
+impl BrokerConnection {
+    pub(super) fn new(shared: Arc<Shared>, generation: u64) -> Self {
+        Self {
+            shared,
+            generation,
+            is_greeted: false,
+            held: Vec::new(),
+            calls: HashMap::new(),
+            last: 0,
+            active_at: None,
+        }
+    }
+
+    fn start(&mut self, connection: &mut Connection, now: Instant, call: Call) {
+        if call.reply.is_closed() {
+            return;
+        }
+        self.last += 1;
+        match connection.send(&call.request, self.last, now) {
+            Ok(()) => {
+                let fetched = Fetched::default();
+                self.calls.insert(self.last, Waiting { call, fetched });
+            }
+            Err(Refused::Unfit(fault)) => tell(call, Ended::Unfit(fault.to_string())),
+            // The next connection takes it.
+            Err(_) => self.shared.submit(call),
+        }
+    }
+
+    fn fetched(&mut self, user: u64) -> Option<&mut Fetched> {
+        self.calls.get_mut(&user).map(|waiting| &mut waiting.fetched)
+    }
+
+    fn end(&mut self, user: u64, ended: impl FnOnce(Fetched) -> Ended) {
+        if let Some(Waiting { call, fetched }) = self.calls.remove(&user) {
+            tell(call, ended(fetched));
+        }
+    }
+
+    /// Calls that were never sent: a broker that does not greet is none.
+    fn give_up_held(&mut self, reason: &CloseReason) {
+        for call in std::mem::take(&mut self.held) {
+            let ended = Ended::Lost {
+                why: reason.to_string(),
+                bytes_sent: false,
+            };
+            tell(call, ended);
+        }
+    }
+}
+
+impl Application for BrokerConnection {
+    type Endpoint = Connection;
+    type Command = Command;
+
+    fn handle_command(&mut self, connection: &mut Connection, now: Instant, command: Command) {
+        self.active_at = Some(now);
+        match command {
+            Command::Call(call) if self.is_greeted => self.start(connection, now, call),
+            Command::Call(call) => self.held.push(call),
+            Command::Close => connection.close(),
+        }
+    }
+
+    fn handle_event(&mut self, connection: &mut Connection, now: Instant, event: Event) {
+        self.active_at = Some(now);
+        match event {
+            Event::Greeted => {
+                self.is_greeted = true;
+                self.shared.greeted();
+                for call in std::mem::take(&mut self.held) {
+                    self.start(connection, now, call);
+                }
+            }
+            Event::Answered { user, answer } => self.end(user, |_| Ended::Answered(answer)),
+            Event::Consumed { user, partitions } => {
+                if let Some(fetched) = self.fetched(user) {
+                    fetched.partitions = partitions;
+                }
+            }
+            Event::Bundle { user, place, bundle } => {
+                if let Some(fetched) = self.fetched(user) {
+                    fetched.bundles.push((place, bundle));
+                }
+            }
+            Event::CutBundle { user, place, length } => {
+                if let Some(fetched) = self.fetched(user) {
+                    fetched.cut.push((place, length));
+                }
+            }
+            Event::ConsumeEnded { user } => self.end(user, Ended::Fetched),
+            Event::CallFailed {
+                user,
+                failure,
+                bytes_sent,
+            } => {
+                let why = match failure {
+                    CallFailure::ConnectionClosed => String::from("the connection was lost before the answer came"),
+                    failure => failure.to_string(),
+                };
+                self.end(user, |_| Ended::Lost { why, bytes_sent });
+            }
+            Event::Closing { reason } => {
+                self.shared.drains(self.generation, &reason);
+                self.give_up_held(&reason);
+            }
+            _ => {}
+        }
+    }
+
+    fn finish_turn(&mut self, _: &mut Connection, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let is_idle = self.is_greeted && self.calls.is_empty();
+        self.active_at.filter(|_| is_idle).map(|at| at + IDLE)
+    }
+
+    fn handle_timeout(&mut self, connection: &mut Connection, _: Instant) {
+        self.active_at = None;
+        connection.close();
+    }
+
+    fn handle_closed(&mut self, reason: &CloseReason) {
+        self.give_up_held(reason);
+    }
+}

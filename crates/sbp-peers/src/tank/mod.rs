@@ -1,0 +1,14 @@
+//! A client of TANK brokers: produce, read, and ask what there is.
+//!
+//! A [`Broker`] has one connection, made when there is something to say and again when it is lost. A [`Reader`] reads
+//! partitions of a topic from one position to another.
+
+mod broker;
+mod connection;
+mod error;
+mod reader;
+mod shared;
+
+pub use broker::{Broker, BrokerConfig};
+pub use error::{TankError, TankErrorKind};
+pub use reader::{End, ReadBundle, ReadOptions, Reader, Start};

@@ -1,0 +1,188 @@
+//! What a broker's client shares with its connections: where the broker is, and the calls that no connection has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sbp_tank::{Answer, ClientConfig, CloseReason, ConsumedPartition, Request};
+use sbp_transport::{
+    BackOff, ChannelQueue, Descriptors, DialError, LinkSettings, ReconnectPolicy, ReconnectingChannel,
+};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+/// The pauses between attempts to connect.
+const BACK_OFF: BackOff = BackOff {
+    first: Duration::from_millis(20),
+    longest: Duration::from_secs(1),
+    least: 0.5,
+};
+
+/// What a Consume brought.
+#[derive(Debug, Default)]
+pub(super) struct Fetched {
+    pub(super) partitions: Vec<ConsumedPartition>,
+    /// Bundles in their order, each with the place of its partition.
+    pub(super) bundles: Vec<(usize, Bytes)>,
+    /// Bundles that were cut: the place of the partition, and the bundle's length; 0: unknown.
+    pub(super) cut: Vec<(usize, usize)>,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Answered(Answer),
+    Fetched(Fetched),
+    /// There is no connection to the broker, or none any more.
+    Lost {
+        why: String,
+        bytes_sent: bool,
+    },
+    /// The request cannot be sent.
+    Unfit(String),
+}
+
+/// A request, and who waits for its answer.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) request: Request,
+    pub(super) reply: oneshot::Sender<Ended>,
+}
+
+/// What a connection is told.
+#[derive(Debug)]
+pub(super) enum Command {
+    Call(Call),
+    Close,
+}
+
+/// Calls that no connection has.
+#[derive(Debug, Default)]
+pub(super) struct Queue(Vec<Call>);
+
+impl ChannelQueue for Queue {
+    type Command = Command;
+    type Learned = ();
+
+    fn wants_connection(&mut self) -> bool {
+        self.0.retain(|call| !call.reply.is_closed());
+        !self.0.is_empty()
+    }
+
+    fn take(&mut self) -> Vec<Command> {
+        self.0.drain(..).map(Command::Call).collect()
+    }
+
+    fn put_back(&mut self, commands: Vec<Command>) {
+        self.0.extend(commands.into_iter().filter_map(|command| match command {
+            Command::Call(call) => Some(call),
+            Command::Close => None,
+        }));
+    }
+}
+
+/// What a broker's client shares with its connections.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) channel: ReconnectingChannel<Queue>,
+    pub(super) client: ClientConfig,
+}
+
+impl Shared {
+    pub(super) fn new(address: &str, timeout: Duration, client: ClientConfig, runtime: Handle) -> Arc<Self> {
+        let policy = ReconnectPolicy {
+            addresses: 1,
+            attempts_per_round: 1,
+            back_off: BACK_OFF,
+            longest_before_reached: BACK_OFF.longest,
+            forgets_when_idle: true,
+        };
+        let links = LinkSettings {
+            timeout,
+            tls: None,
+            sockets: Descriptors::new(SOCKETS),
+        };
+        let addresses = vec![Arc::from(address)];
+        Arc::new(Self {
+            channel: ReconnectingChannel::new(addresses, links, policy, false, runtime),
+            client,
+        })
+    }
+
+    /// Hands a call to the connection, or makes one for it.
+    pub(super) fn submit(self: &Arc<Self>, call: Call) {
+        let mut state = self.channel.lock();
+        if state.reconnect.is_closed() {
+            drop(state);
+            return tell(call, closed());
+        }
+        if let Err(Command::Call(call)) = state.post(Command::Call(call)) {
+            state.queue.0.push(call);
+            self.channel.ensure_connecting(self, &mut state);
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.channel.lock().ready().is_some()
+    }
+
+    /// Where the broker is.
+    pub(super) fn name(&self) -> String {
+        self.channel.name()
+    }
+
+    /// The broker has greeted.
+    pub(super) fn greeted(&self) {
+        self.channel.lock().reconnect.attempts.reached();
+    }
+
+    /// A connection takes no new call any more.
+    pub(super) fn drains(self: &Arc<Self>, generation: u64, reason: &CloseReason) {
+        let mut state = self.channel.lock();
+        state.closing(reason);
+        if state.reconnect.drains(generation) {
+            self.channel.ensure_connecting(self, &mut state);
+        }
+    }
+
+    /// Who waits is told at once: whether to try again, and for how long, is decided there.
+    pub(super) fn give_up_waiting(&self, error: &DialError) {
+        let mut state = self.channel.lock();
+        state.dial_failed(error);
+        let waiting = std::mem::take(&mut state.queue.0);
+        drop(state);
+        for call in waiting {
+            let ended = Ended::Lost {
+                why: error.to_string(),
+                bytes_sent: false,
+            };
+            tell(call, ended);
+        }
+    }
+
+    pub(super) fn close(&self) {
+        let left = self.channel.close(|| Command::Close);
+        for call in left.unwrap_or_default().0 {
+            tell(call, closed());
+        }
+    }
+
+    pub(super) async fn wait_closed(&self) {
+        self.channel.wait_closed().await;
+    }
+}
+
+/// Sockets that are remembered for a broker: the one in use, and those that end.
+const SOCKETS: usize = 16;
+
+fn closed() -> Ended {
+    Ended::Lost {
+        why: String::from("the client was closed"),
+        bytes_sent: false,
+    }
+}
+
+/// A receiver that is gone has given up on the call.
+pub(super) fn tell(call: Call, ended: Ended) {
+    drop(call.reply.send(ended));
+}
