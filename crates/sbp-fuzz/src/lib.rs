@@ -5,6 +5,7 @@
 //! them. The seeds are made from `tests/vectors`.
 
 pub mod batch;
+pub mod bundle;
 mod disk;
 pub mod frame;
 pub mod message;
@@ -13,6 +14,7 @@ pub mod names;
 pub mod recovery;
 pub mod session;
 pub mod stranger;
+pub mod tank;
 #[path = "../../../tests/vectors/reader.rs"]
 #[allow(dead_code, missing_docs, unreachable_pub, reason = "shared by several tests")]
 mod vectors;
@@ -60,6 +62,16 @@ pub const TARGETS: &[Target] = &[
         name: "stranger",
         run: stranger::run,
         seeds: stranger::seeds,
+    },
+    Target {
+        name: "bundle",
+        run: bundle::run,
+        seeds: bundle::seeds,
+    },
+    Target {
+        name: "tank",
+        run: tank::run,
+        seeds: tank::seeds,
     },
     #[cfg(feature = "names")]
     Target {

@@ -65,6 +65,16 @@ fn stranger() {
 }
 
 #[test]
+fn bundle() {
+    play("bundle", 2_000);
+}
+
+#[test]
+fn tank() {
+    play("tank", 1_000);
+}
+
+#[test]
 fn names() {
     play("names", 2_000);
 }
@@ -92,6 +102,8 @@ fn every_target_has_a_test() {
     let names: Vec<_> = TARGETS.iter().map(|target| target.name).collect();
     assert_eq!(
         names,
-        ["frame", "message", "batch", "session", "recovery", "stranger", "names"]
+        [
+            "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "names"
+        ]
     );
 }

@@ -6,27 +6,32 @@ pub struct Checksum(crc32fast::Hasher);
 
 impl Checksum {
     /// The checksum of no bytes.
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds the next piece.
+    #[inline]
     pub fn update(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
 
     /// Adds pieces whose checksum was computed separately, as the next ones.
+    #[inline]
     pub fn append(&mut self, next: &Self) {
         self.0.combine(&next.0);
     }
 
     /// The checksum of all pieces; 0 if there were none.
+    #[inline]
     pub fn finish(self) -> u32 {
         self.0.finalize()
     }
 }
 
 /// The checksum of a contiguous payload; 0 for an empty one.
+#[inline]
 pub fn checksum(payload: &[u8]) -> u32 {
     crc32fast::hash(payload)
 }

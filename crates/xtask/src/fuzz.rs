@@ -7,7 +7,9 @@ use std::thread;
 use crate::workspace::{Failure, host, root, run};
 
 /// The targets: binaries of `sbp-fuzz` without their `fuzz-`.
-const TARGETS: [&str; 7] = ["frame", "message", "batch", "session", "recovery", "stranger", "names"];
+const TARGETS: [&str; 9] = [
+    "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "names",
+];
 
 /// Run when they are asked for by name: their builds take Arrow along, or the server, which is long for a smoke run.
 const BY_NAME_ONLY: [&str; 2] = ["batch", NAMES];

@@ -59,7 +59,7 @@ pub(super) const EDGES: [(&str, &str); 27] = [
     ("sbp-proxy", "sbp-locks sbp-frame sbp-transport"),
     ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-cli sbp-proxy sbp-python-macros"),
     ("sbp-python-macros", ""),
-    ("sbp-fuzz", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
+    ("sbp-fuzz", "sbp-types sbp-locks sbp-wire sbp-tank sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
     ("xtask", ""),
     ("sbp-e2e", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-etcd"),
     ("sbp-sim", "sbp-types sbp-locks sbp-log"),
