@@ -1868,8 +1868,8 @@ def connect(
     ``max_pinned_bytes`` bounds the received bytes that batches keep in memory.
 
     What may be tried again is, within ``timeout``, up to ``max_attempts`` times (1,000); ``retry_backoff`` is the first
-    bound of the waiting time between two attempts, in seconds (0.05), which doubles from attempt to attempt: up to 1 s where
-    a server is away or another one takes over, up to 10 s where a server has too much to do.
+    bound of the waiting time between two attempts, in seconds (0.05), which doubles from attempt to attempt: up to 1 s
+    where a server is away or another one takes over, up to 10 s where a server has too much to do.
 
     A server that cannot be connected to may be starting: until one was reached for the first time, it is tried again
     for ``wait`` seconds (5), and at least twice.
