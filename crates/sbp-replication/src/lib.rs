@@ -30,6 +30,8 @@
 //!   range before it, and would begin it with an older state of the writers.
 //! - The state of the writers may come in parts. A copy that has some of them knows no more of the writers than one that has
 //!   none, whatever its end is.
+//! - A range that one server alone has begins without the state of the writers. A copy of it is taken once it is sealed, and never
+//!   says anything of them: not to who has it, and not to who asks for the next primary ([`Rule::ContinuationTellsNoWriters`]).
 //! - A sender that is told to go on at an earlier place is told so for each entry that was under way; only the first of these
 //!   answers makes it begin again ([`Round`]).
 //! - What a follower says beyond what it was ever sent is wrong, and so is then whatever else it says: none of it counts

@@ -34,14 +34,21 @@ impl ReplicatedRange {
         Position::start(self.start)
     }
 
-    /// Whether it begins with the state of the writers, as every range but a stream's first does.
+    /// Whether it begins with the state of the writers, as every range but a stream's first does that several servers hold.
     #[must_use]
     pub fn begins_with_writers(&self) -> bool {
-        self.key.range.0 > 0
+        self.key.range.0 > 0 && !self.goes_on_alone()
     }
 
-    /// The place from which on a copy that begins where the range does says all about the writers. `writers_end` is the place
-    /// behind all parts of the state that begins the range, where that is known.
+    /// Whether it is on one server alone, which knows the writers already, and is not its stream's first one: what it has says
+    /// something of the writers to that server, and to no other one.
+    #[must_use]
+    pub fn goes_on_alone(&self) -> bool {
+        self.key.range.0 > 0 && self.servers.len() == 1
+    }
+
+    /// The place from which on a copy that begins where the range does says all about the writers, at a server of the set.
+    /// `writers_end` is the place behind all parts of the state that begins the range, where that is known.
     #[must_use]
     pub fn writers_known_from(&self, writers_end: Option<Position>, rules: Rules) -> Option<Position> {
         let beginning = self.beginning();

@@ -43,6 +43,9 @@ pub enum Rule {
     UnconfirmedIsBounded,
     /// Nothing of a range that is older than the newest one folded is folded.
     OldRangesFoldNothing,
+    /// A range that one server alone has goes on with the writers as that one knows them: a copy of it elsewhere says nothing of
+    /// them.
+    ContinuationTellsNoWriters,
     /// A fence is durable before its server votes.
     FenceBeforeVote,
     /// A fence survives restarts.
@@ -88,7 +91,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::DeposedDriverWritesNothing,
         Self::LostDiskIsANewServer,
         Self::QuorumsOfTheSet,
@@ -107,6 +110,7 @@ impl Rule {
         Self::FoldedWhenConfirmed,
         Self::UnconfirmedIsBounded,
         Self::OldRangesFoldNothing,
+        Self::ContinuationTellsNoWriters,
         Self::FenceBeforeVote,
         Self::FenceSurvives,
         Self::FenceHoldsAgainstClients,

@@ -25,7 +25,7 @@ fn options(epoch: i64, sequence: i64) -> EncodeOptions {
 }
 
 /// The batch with one record of this sequence, which is its content too.
-fn batch(epoch: i64, sequence: i64) -> Bytes {
+pub(super) fn batch(epoch: i64, sequence: i64) -> Bytes {
     let mut out = BytesMut::new();
     encode_raw(&options(epoch, sequence), &sequence.to_be_bytes(), &mut out).unwrap();
     out.freeze()
@@ -37,13 +37,13 @@ fn question(epoch: i64) -> Bytes {
     out.freeze()
 }
 
-fn fence(epoch: i64) -> Bytes {
+pub(super) fn fence(epoch: i64) -> Bytes {
     let mut out = BytesMut::new();
     encode_fence(&options(epoch, 0), &mut out).unwrap();
     out.freeze()
 }
 
-fn append(peer: &mut Peer, stream: StreamId, batch: &Bytes) -> AppendResult {
+pub(super) fn append(peer: &mut Peer, stream: StreamId, batch: &Bytes) -> AppendResult {
     append_with(peer, batch, append_request(&[(stream, batch.len())]))
 }
 
@@ -53,7 +53,7 @@ fn append_with(peer: &mut Peer, batch: &Bytes, request: AppendRequest) -> Append
 }
 
 /// Code, base offset, next offset, whether it was there before, next sequence.
-fn short(result: &AppendResult) -> (ErrorCode, i64, i64, bool, i64) {
+pub(super) fn short(result: &AppendResult) -> (ErrorCode, i64, i64, bool, i64) {
     (
         result.status.code,
         told(result.base_offset),
@@ -64,7 +64,7 @@ fn short(result: &AppendResult) -> (ErrorCode, i64, i64, bool, i64) {
 }
 
 /// The sequences in a stream, in order.
-fn sequences(peer: &mut Peer, stream: StreamId, from: i64) -> Vec<i64> {
+pub(super) fn sequences(peer: &mut Peer, stream: StreamId, from: i64) -> Vec<i64> {
     let all = peer.fetch_all(stream, from);
     all.iter()
         .map(|(_, body)| i64::from_be_bytes(body[..].try_into().unwrap()))

@@ -22,6 +22,7 @@ mod ranges;
 mod refuse;
 mod replicas;
 mod replication;
+mod replication_alone;
 mod replication_burials;
 mod replication_copies;
 mod replication_drain;

@@ -12,7 +12,7 @@ use super::cluster::{Cluster, held, patient, servers};
 use super::replication_copies::{hasty, incomplete, seal_last, sealed, served};
 
 /// Nobody is done without because of silence, and copies are made only because somebody asked for that.
-fn calm() -> ClusterTimes {
+pub(super) fn calm() -> ClusterTimes {
     ClusterTimes {
         replace_after: Duration::from_secs(3_600),
         renew_after: Duration::from_secs(3_600),
@@ -173,31 +173,6 @@ fn a_stream_with_one_replica_leaves_in_two_steps_and_its_first_range_is_copied()
         served(&cluster, added, stream, 0),
         [(0, b"before".to_vec()), (1, b"after".to_vec())]
     );
-}
-
-#[test]
-fn a_sealed_range_behind_the_first_one_that_one_server_alone_had_stays() {
-    let mut cluster = Cluster::start(1, calm());
-    let (stream, first) = cluster.create(1, 1, 1);
-    cluster.append(stream, b"range 0");
-    seal_last(&cluster, stream);
-    cluster.append(stream, b"range 1");
-    seal_last(&cluster, stream);
-    let added = cluster.add();
-    assert_eq!(cluster.want(first[0], ServerState::DRAINING), ErrorCode::NONE);
-    // The second one, and the third one too: it was open, had one server alone, and ends so.
-    let status = until("the rest elsewhere", || {
-        let status = cluster.status_of(first[0]);
-        (held(&status) == 2 && servers(&cluster.last(stream)) == [added]).then_some(status)
-    });
-    assert_eq!(status.stuck_range_cnt, 2, "{status:?}");
-    for stuck in &status.stuck {
-        assert!(stuck.reason.contains("alone has it"), "{status:?}");
-    }
-    let alone: Vec<_> = cluster.admin().ranges(stream).iter().map(servers).collect();
-    assert_eq!(alone[..3], [vec![added], first.clone(), first.clone()]);
-    let mut old = cluster.peer(first[0]);
-    assert_eq!(old.fetch_all(stream, 1)[0].0, 1, "and is still read there");
 }
 
 /// Asks for the end of a stream's last range. Returns the code and the message.

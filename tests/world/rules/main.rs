@@ -37,6 +37,7 @@ fn three() -> Scenario {
         replicas: 3,
         later_replicas: 3,
         acks: 2,
+        alternates: false,
         parts: 1,
         most_unconfirmed: 3,
         drivers: 2,
@@ -187,6 +188,21 @@ fn trims() -> Scenario {
     }
 }
 
+/// Every second range is on one server alone, and copied to others once it is sealed.
+fn alternating() -> Scenario {
+    Scenario {
+        name: "alternating",
+        alternates: true,
+        budget: Budget {
+            seals: 5,
+            moves: 3,
+            wipes: 0,
+            ..FAULTS
+        },
+        ..wandering()
+    }
+}
+
 /// Servers that do not reach each other.
 fn cuts() -> Scenario {
     Scenario {
@@ -234,6 +250,7 @@ fn all() -> Vec<Scenario> {
         damage(),
         lost_ends(),
         trims(),
+        alternating(),
         cuts(),
     ]
 }
@@ -333,6 +350,7 @@ needed! {
     known_before_opened: KnownBeforeOpened, crashes() => Lost(_),
     cut_off_serves_nobody: CutOffServesNobody, cuts() => StandsStill,
     old_ranges_fold_nothing: OldRangesFoldNothing, seals() => Doubled(_) | Lost(_) | TwoContents(_) | StandsStill,
+    continuation_tells_no_writers: ContinuationTellsNoWriters, alternating() => Doubled(_),
     fence_before_vote: FenceBeforeVote, crashes() => Lost(_),
     fence_survives: FenceSurvives, crashes() => Lost(_),
     fence_holds_against_clients: FenceHoldsAgainstClients, three() => Lost(_),

@@ -14,6 +14,7 @@ fn small(name: &'static str, replicas: usize, acks: usize, batches: u8, budget: 
         replicas,
         later_replicas: replicas,
         acks,
+        alternates: false,
         parts: 1,
         most_unconfirmed: 9,
         drivers: 1,

@@ -258,8 +258,12 @@ impl World {
                 knows_writers: knowing.contains(&server),
             })
             .collect();
-        let servers = choose_next(&holders, scenario.later_replicas, scenario.acks, self.rules()).ok()?;
-        let quorum = Quorum::new(servers.len(), scenario.acks)?;
+        let (replicas, acks) = match scenario.alternates && last.key.range.0 % 2 == 0 {
+            true => (1, 1),
+            false => (scenario.later_replicas, scenario.acks),
+        };
+        let servers = choose_next(&holders, replicas, acks, self.rules()).ok()?;
+        let quorum = Quorum::new(servers.len(), acks)?;
         let range = Arc::new(ReplicatedRange {
             key: RangeKey {
                 range: RangeIndex(last.key.range.0 + 1),

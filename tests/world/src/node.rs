@@ -145,6 +145,8 @@ impl Node {
     fn writers_of(&self, held: &Held) -> Writers {
         let (mut writers, from) = match self.folding.newest() {
             Some((range, at)) if range == held.index() => (self.writers.clone(), at),
+            // It goes on with the writers as they are known here.
+            Some(_) if held.replica.range().goes_on_alone() => (self.writers.clone(), held.replica.range().beginning()),
             _ => (Writers::default(), held.replica.range().beginning()),
         };
         for logged in held.log.iter().filter(|logged| logged.at >= from) {

@@ -1,6 +1,8 @@
 //! What may happen next.
 
-use sbp_replication::{Rule, SealJob, SealStep, Sealed};
+use std::sync::Arc;
+
+use sbp_replication::{ReplicatedRange, Rule, SealJob, SealStep, Sealed};
 use sbp_types::{Position, RangeIndex, ServerId};
 
 use crate::action::Action;
@@ -310,7 +312,8 @@ impl World {
         }
         let open = it.open_range();
         let is_free = it.job.is_none() || self.setup.0.in_flight;
-        if self.left.seals > 0 && is_free && open.is_some_and(|range| range.servers.len() > 1) {
+        let is_sealed = |range: &Arc<ReplicatedRange>| range.servers.len() > 1 || self.setup.0.alternates;
+        if self.left.seals > 0 && is_free && open.is_some_and(is_sealed) {
             actions.push(Action::Seal(driver));
         }
         for (node, _) in up().filter(|(_, one)| follows(one) && self.lacks_news(driver, one)) {

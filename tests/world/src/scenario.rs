@@ -54,6 +54,8 @@ pub struct Scenario {
     pub later_replicas: usize,
     /// How many of them acknowledge.
     pub acks: usize,
+    /// Whether every second range is on one server alone, which goes on with the writers as it knows them.
+    pub alternates: bool,
     /// In how many parts the state of the writers is stored.
     pub parts: u32,
     /// So many entries of a range wait to be confirmed at most.

@@ -143,11 +143,17 @@ impl Folds {
         }
         let Some((count, to)) = ripe else { return };
         let folding = self.streams.entry(key.stream).or_default();
+        // A copy that begins without the state of the writers, as one does of a range that another server alone had, or of one that
+        // is trimmed, says nothing of them, however much of it is here.
+        let first = waiting.entries.front().map(|entry| &entry.head);
+        let begins = first.is_some_and(|first| !first.shared || matches!(first.kind, EntryKind::Writers { .. }));
+        let goes_on = folding.newest().is_some_and(|(newest, _)| newest == key.range);
+        let says_all = key.range == RangeIndex(0) || begins || goes_on;
         let copy = Foldable {
             range: key.range,
             beginning: Position::default(),
             // No part of the state of the writers gets here before all of them.
-            known_from: Some(Position::default()),
+            known_from: says_all.then_some(Position::default()),
             synced: to,
             confirmed: to,
         };

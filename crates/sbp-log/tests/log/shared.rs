@@ -533,6 +533,51 @@ fn the_state_of_the_writers_replaces_what_was_known_when_all_of_it_is_confirmed(
 }
 
 #[test]
+fn a_copy_that_begins_without_the_state_of_the_writers_says_nothing_of_them() {
+    for with_checkpoint in [false, true] {
+        let config = small_config();
+        let (fs, first, mut history) = opened(&config);
+        let (log, zero, one, two) = (&first.0, range(1, 0), range(1, 1), range(1, 2));
+        assert!(history.batch(log, zero, 1, 10, true));
+        waited(&first, &history);
+        log.confirm(zero, at(2, 0));
+        let before = known(log, STREAM);
+        assert_eq!(before.len(), 1);
+        // Another server had the next range alone, and knew the writers when it began it.
+        for by in [1, 3] {
+            assert!(history.batch(log, one, by, 10, true));
+        }
+        assert!(history.fence(log, one, 1, 7));
+        if with_checkpoint {
+            waited(&first, &history);
+            log.checkpoint().unwrap();
+        }
+        assert!(history.batch(log, one, 3, 10, true));
+        waited(&first, &history);
+        let end = history.end(one);
+        log.end_range(one, end);
+        log.confirm(one, end);
+        assert_eq!(known(log, STREAM), before);
+        fs.power_off();
+        drop(first);
+        let again = open(&fs.power_cut(Survival::Nothing), &config).unwrap();
+        let log = &again.0;
+        log.confirm(zero, at(2, 0));
+        log.end_range(one, end);
+        assert_eq!(known(log, STREAM), before);
+        assert_eq!(log.end_position(one), Some(end), "it is all here");
+        // A range that begins with the state says all again.
+        assert!(history.begin(log, two, end.offset.0, 1, true));
+        assert!(history.batch(log, two, 4, 10, true));
+        let written = usize::try_from(history.numbers).unwrap() - 5;
+        again.2.wait(written);
+        log.confirm(two, history.end(two));
+        assert_eq!(known(log, STREAM).len(), 2);
+        assert_eq!((sequence(log, 4), sequence(log, 3)), (Some(2), None));
+    }
+}
+
+#[test]
 fn what_is_no_state_of_these_writers_is_refused() {
     let (_, opened, mut history) = opened(&small_config());
     let log = &opened.0;

@@ -88,7 +88,13 @@ impl Replica {
             return (!stands).then_some(NotTaken::OutOfPlace);
         }
         let is_first = self.begins_at == self.range.beginning() && self.lacks_writers();
-        is_first.then_some(NotTaken::WritersMissing)
+        (is_first && !self.continues(offered)).then_some(NotTaken::WritersMissing)
+    }
+
+    /// Whether the copy is one of a sealed range that one server alone had, and that goes on without the state of the writers where
+    /// the range before it ended: its first entry stands where that state would. Such a copy never says anything of the writers.
+    fn continues(&self, offered: &Offered) -> bool {
+        offered.sealed_end.is_some() && self.end.is_some() && self.writers_end.is_none()
     }
 
     /// Where a damaged entry stands that comes before what is written back or copied, and for which nothing was received: it was

@@ -395,7 +395,9 @@ impl Replica {
     /// The place from which on the copy's entries say all about the writers; `None` if they never do.
     #[must_use]
     pub fn writers_known_from(&self) -> Option<Position> {
-        if self.begins_at == self.range.beginning() {
+        let is_continued = self.range.goes_on_alone() && self.range.primary() != Some(self.me);
+        let says_all = !is_continued || !self.rules.hold(Rule::ContinuationTellsNoWriters);
+        if self.begins_at == self.range.beginning() && says_all {
             self.range.writers_known_from(self.writers_end, self.rules)
         } else {
             None

@@ -288,6 +288,48 @@ fn a_copy_of_a_trimmed_range_begins_where_the_range_does_now_and_ends_with_the_w
 }
 
 #[test]
+fn what_one_server_alone_had_is_taken_without_the_writers_once_it_is_sealed_and_says_nothing_of_them() {
+    // The source has been told of the others meanwhile, and so has the target.
+    let mut target = copy_of(2, 7);
+    let first = records(1, at(7), 2, Some(at(9)));
+    let missing = Verdict::Refused(NotTaken::WritersMissing);
+    assert_eq!(target.offered(&first), missing, "it may have no end yet");
+    target.end_told(at(9));
+    assert_eq!(
+        target.offered(&records(1, at(7), 2, None)),
+        Verdict::Refused(NotTaken::Sealed)
+    );
+    assert_eq!(target.offered(&first), Verdict::Take);
+    store(&mut target, at(9));
+    assert!(target.is_complete() && !target.knows_writers());
+    assert_eq!(target.answer_written_back(), Answer::Synced(at(9)));
+    assert_eq!(target.writers_known_from(), None);
+
+    // Where the state of the writers has begun to come, all of it has to.
+    let mut target = copy_of(2, 7);
+    target.end_told(at(9));
+    assert_eq!(target.offered(&writers(at(7), 0, 2, Some(at(9)))), Verdict::Take);
+    store(&mut target, marks(7, 1));
+    assert_eq!(target.offered(&records(1, marks(7, 1), 2, Some(at(9)))), missing);
+
+    // As it was while one server alone had it.
+    let alone = Arc::new(ReplicatedRange {
+        servers: std::iter::once(server(1)).collect(),
+        quorum: Quorum::new(1, 1).unwrap(),
+        ..ReplicatedRange::clone(&range(7))
+    });
+    let mut source = Replica::open(server(1), Arc::clone(&alone), Rules::default());
+    assert_eq!(source.takes_appends(), Ok(()), "it knows the writers");
+    store(&mut source, at(9));
+    assert!(source.knows_writers());
+    let mut target = Replica::open(server(2), alone, Rules::default());
+    target.end_told(at(9));
+    assert_eq!(target.offered(&first), Verdict::Take);
+    store(&mut target, at(9));
+    assert!(target.is_complete() && !target.knows_writers());
+}
+
+#[test]
 fn nothing_is_left_out_that_is_not_trimmed() {
     let mut copy = copy_of(3, 7);
     copy.end_told(at(20));

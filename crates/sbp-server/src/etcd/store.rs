@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use super::keys::Keys;
 use super::membership::Membership;
 use super::records::{Next, Writes};
-use crate::placement::{Change, CommitError, Election, PlacementStore, WITH_LET_GO};
+use crate::placement::{Change, CommitError, Election, PlacementStore, WITH_COPY_NOTES};
 
 /// The most operations of a transaction besides that of the counter: etcd refuses more than 128.
 const MOST_OPERATIONS: usize = 127;
@@ -77,8 +77,8 @@ impl PlacementStore for EtcdStore {
         Ok(())
     }
 
-    fn keeps_let_go(&self) -> bool {
-        self.membership.all_read(WITH_LET_GO)
+    fn notes_copies(&self) -> bool {
+        self.membership.all_read(WITH_COPY_NOTES)
     }
 
     fn has_room(&self, staged: &[Change], more: &[Change]) -> bool {

@@ -65,6 +65,7 @@ fn range(stream: i64, index: i32) -> Change {
         servers: vec![ServerId(1), ServerId(2)],
         incomplete: Vec::new(),
         let_go: Vec::new(),
+        unknowing: Vec::new(),
         replica_count: 3,
         ack_count: 2,
     }))

@@ -21,8 +21,9 @@ const WITH_REPLICAS: u8 = 2;
 const WITH_OPENED: u8 = 3;
 /// The version of range records that end with the servers that may lack some of the range.
 const WITH_INCOMPLETE: u8 = 4;
-/// The version of range records that end with those, and with the servers that were let go of: an older version of the software
-/// would not know that these remove what they have, and have it copied to them again meanwhile.
+/// The version of range records that end with those, with the servers that were let go of, and with those whose copies say nothing of
+/// the writers: an older version of the software would not know that the former remove what they have, and have it copied to them
+/// again meanwhile, nor that the latter may open no range.
 const WITH_LET_GO: u8 = 5;
 /// The version of the records of range servers that are to be emptied: an older version of the software would place ranges
 /// on them.
@@ -117,7 +118,7 @@ pub(crate) fn decode_stream(id: StreamId, bytes: &[u8]) -> Option<StreamRecord> 
 /// The value of a range's record; stream and index are the key.
 pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     let version = match (range.end_marks, range.opened_offset == range.start_offset) {
-        _ if !range.let_go.is_empty() => WITH_LET_GO,
+        _ if !range.let_go.is_empty() || !range.unknowing.is_empty() => WITH_LET_GO,
         _ if !range.incomplete.is_empty() => WITH_INCOMPLETE,
         (_, false) => WITH_OPENED,
         (0, true) => FIRST,
@@ -141,6 +142,7 @@ pub(crate) fn encode_range(range: &RangeRecord) -> Vec<u8> {
     }
     if version >= WITH_LET_GO {
         out.servers(&range.let_go);
+        out.servers(&range.unknowing);
     }
     out.0
 }
@@ -167,9 +169,9 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
         WITH_INCOMPLETE | WITH_LET_GO => from.servers()?,
         _ => Vec::new(),
     };
-    let let_go = match version {
-        WITH_LET_GO => from.servers()?,
-        _ => Vec::new(),
+    let (let_go, unknowing) = match version {
+        WITH_LET_GO => (from.servers()?, from.servers()?),
+        _ => (Vec::new(), Vec::new()),
     };
     from.end(RangeRecord {
         key,
@@ -181,6 +183,7 @@ pub(crate) fn decode_range(key: RangeKey, bytes: &[u8]) -> Option<RangeRecord> {
         servers,
         incomplete,
         let_go,
+        unknowing,
         replica_count,
         ack_count,
     })

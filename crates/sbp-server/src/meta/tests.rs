@@ -55,6 +55,7 @@ fn range(stream: i64, index: i32, end: Option<i64>) -> MetadataChange {
         servers: vec![ServerId(1), ServerId(70_000)],
         incomplete: Vec::new(),
         let_go: Vec::new(),
+        unknowing: Vec::new(),
         replica_count: 2,
         ack_count: 1,
     })))
@@ -262,8 +263,14 @@ fn where_a_range_began_and_how_many_parts_begin_it_are_stored() {
             incomplete: vec![ServerId(70_000)],
             ..range.clone()
         };
-        let bytes = codec::encode_range(&lacking);
-        assert_eq!(codec::decode_range(range.key, &bytes), Some(lacking));
+        let unknowing = RangeRecord {
+            unknowing: vec![ServerId(1)],
+            ..lacking.clone()
+        };
+        for record in [lacking, unknowing] {
+            let bytes = codec::encode_range(&record);
+            assert_eq!(codec::decode_range(range.key, &bytes), Some(record));
+        }
         assert_eq!(
             codec::decode_range(range.key, &codec::encode_range(&range)),
             Some(range.clone())

@@ -54,7 +54,7 @@ pub(crate) enum Command {
     ReleaseCopies {
         key: RangeKey,
         away: Vec<ServerId>,
-        keeps_let_go: bool,
+        notes_copies: bool,
     },
     /// A server has nothing any more of these ranges, which it was let go of.
     ClearedOn { server: ServerId, keys: Vec<RangeKey> },
@@ -94,8 +94,8 @@ pub(crate) fn apply(
         Command::ReleaseCopies {
             key,
             away,
-            keeps_let_go,
-        } => release_copies(state, key, &away, keeps_let_go),
+            notes_copies,
+        } => release_copies(state, key, &away, notes_copies),
         Command::ClearedOn { server, keys } => Ok(cleared_on(state, server, &keys)),
         Command::CreateRange(range) => create_range(state, candidates, range),
         Command::AllocateServerId => allocate_server_id(state),

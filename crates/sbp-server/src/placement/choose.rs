@@ -138,6 +138,7 @@ mod tests {
                     servers: vec![ServerId(i32::try_from(place).unwrap() + 1)],
                     incomplete: Vec::new(),
                     let_go: Vec::new(),
+                    unknowing: Vec::new(),
                     replica_count: 1,
                     ack_count: 1,
                 })));

@@ -9,6 +9,11 @@
 //! A server that is done without removes what it has of the range. It is written down who has not said yet that it has nothing
 //! of it any more: until then the range is not given to it again, so that no order to remove it can ever be about a copy that
 //! counts.
+//!
+//! Whoever opens the next range of a stream has to know its writers. All copies of a range say what they are at its end, but for two
+//! kinds: of a range that one server alone had, which went on with the writers as it knew them; and of one that was trimmed. Who has
+//! such a copy is written down as not knowing them, as long as nothing shows that a later range has the state of the writers: until
+//! then nobody of those opens a range, and the last server that does know them is not done without.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -102,7 +107,15 @@ impl Copies {
 
     /// The steps to begin now. Each is under way until it has [`ended`](Self::ended). Copies of which a server may lack some
     /// come first, then those of servers that are away.
-    pub(super) fn due(&mut self, state: &PlacementState, registry: &Registry, now: Instant) -> Vec<(Copy, CopyStep)> {
+    ///
+    /// `may_note`: whether every placement driver that could lead next reads who does not know the writers.
+    pub(super) fn due(
+        &mut self,
+        state: &PlacementState,
+        registry: &Registry,
+        may_note: bool,
+        now: Instant,
+    ) -> Vec<(Copy, CopyStep)> {
         let is_gone = |server: ServerId| self.is_gone(state, registry, server, now);
         let gone: Vec<_> = state
             .servers()
@@ -123,15 +136,13 @@ impl Copies {
             .retain(|copy, progress| matches!(progress, Progress::UnderWay { .. }) || is_wanted(copy));
         let mut steps = Vec::new();
         self.retry(state, registry, now, &mut steps);
-        // The state of the writers behind the last range of a stream goes with the next one.
-        let has_next = |range: &&Arc<RangeRecord>| next_key(range.key).is_some_and(|next| state.range(next).is_some());
         let has_source = |range: &&Arc<RangeRecord>| range.complete().any(|server| registry.is_up(server, now));
         let can_be_copied = |range: &&Arc<RangeRecord>| match range.servers[..] {
-            [alone] => range.can_be_copied() && senders.contains(&alone),
-            _ => true,
+            [alone] => senders.contains(&alone) && may_note,
+            _ => may_note || has_next(state, range),
         };
         let wanting = || state.sealed_and_wanting(&gone).filter(can_be_copied);
-        let ranges = || wanting().filter(has_next).filter(has_source);
+        let ranges = || wanting().filter(has_source);
         for range in ranges() {
             self.release_what_is_away(state, registry, range, now, &mut steps);
         }
@@ -168,8 +179,7 @@ impl Copies {
             key: range.key,
             to: *first,
         };
-        let is_enough = whole_elsewhere(range, &away) >= wanted(state, range.key.stream).max(1);
-        if is_enough && !self.made.contains_key(&copy) {
+        if may_go(state, range, &away) && !self.made.contains_key(&copy) {
             self.begin(copy, CopyStep::Release { away }, steps);
         }
     }
@@ -345,6 +355,9 @@ pub(super) fn add_copy(state: &PlacementState, copy: Copy) -> Result<Effects, Re
     let mut added = RangeRecord::clone(range);
     added.servers.push(copy.to);
     added.incomplete.push(copy.to);
+    if (range.is_on_one() || !range.unknowing.is_empty()) && !went_on(state, copy.key) {
+        added.unknowing.push(copy.to);
+    }
     let added = Arc::new(added);
     Ok(Effects {
         orders: Order::install(stream, &[copy.to], &[&added]),
@@ -358,6 +371,12 @@ pub(super) fn finish_copy(state: &PlacementState, copy: Copy) -> Result<Effects,
     let range = sealed(state, copy.key)?;
     let mut finished = RangeRecord::clone(range);
     finished.incomplete.retain(|server| *server != copy.to);
+    // What was trimmed when it was sent begins without what says who the writers are.
+    let is_trimmed = range.start_offset > range.opened_offset;
+    let was_sent = range.incomplete.contains(&copy.to) && !range.unknowing.contains(&copy.to);
+    if was_sent && (!range.unknowing.is_empty() || (is_trimmed && !has_next(state, range))) {
+        finished.unknowing.push(copy.to);
+    }
     Ok(changed(range, finished))
 }
 
@@ -368,16 +387,18 @@ pub(super) fn release_copies(
     state: &PlacementState,
     key: RangeKey,
     away: &[ServerId],
-    keeps_let_go: bool,
+    notes_copies: bool,
 ) -> Result<Effects, Refusal> {
     let range = sealed(state, key)?;
     let mut released = RangeRecord::clone(range);
-    if whole_elsewhere(range, away) >= wanted(state, key.stream).max(1) {
-        released.servers.retain(|server| !away.contains(server));
-        released.incomplete.retain(|server| !away.contains(server));
+    if may_go(state, range, away) {
+        let stays = |server: &ServerId| !away.contains(server);
+        released.servers.retain(stays);
+        released.incomplete.retain(stays);
+        released.unknowing.retain(stays);
     }
     let gone = range.servers.iter().filter(|server| !released.servers.contains(server));
-    let gone: Vec<_> = gone.filter(|_| keeps_let_go).copied().collect();
+    let gone: Vec<_> = gone.filter(|_| notes_copies).copied().collect();
     released.let_go.extend(&gone);
     let mut effects = changed(range, released);
     if let Outcome::Range(released) = &effects.outcome {
@@ -399,6 +420,25 @@ pub(super) fn cleared_on(state: &PlacementState, server: ServerId, keys: &[Range
         changes: changes.collect(),
         ..Effects::nothing(Outcome::Done)
     }
+}
+
+/// Whether the servers that are `away` can be done without: enough others have all of the range, and nobody has to learn of the
+/// writers from these.
+fn may_go(state: &PlacementState, range: &RangeRecord, away: &[ServerId]) -> bool {
+    let is_enough = whole_elsewhere(range, away) >= wanted(state, range.key.stream).max(1);
+    let is_known_elsewhere = || range.knowing().any(|server| !away.contains(&server));
+    is_enough && (went_on(state, range.key) || (has_next(state, range) && is_known_elsewhere()))
+}
+
+fn has_next(state: &PlacementState, range: &RangeRecord) -> bool {
+    next_key(range.key).is_some_and(|next| state.range(next).is_some())
+}
+
+/// Whether a later range of the stream has the state of the writers, or is on a server that knew it, as far as is known: an open
+/// range of several servers may not have been begun.
+fn went_on(state: &PlacementState, key: RangeKey) -> bool {
+    let mut ranges = state.ranges_of(key.stream).rev();
+    ranges.any(|later| later.key > key && later.was_begun())
 }
 
 /// How many servers have all of a range, without those that are `away`.

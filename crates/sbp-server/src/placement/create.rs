@@ -155,6 +155,7 @@ fn make(
         servers,
         incomplete: Vec::new(),
         let_go: Vec::new(),
+        unknowing: Vec::new(),
         replica_count: settings.replica_count,
         ack_count: settings.ack_count,
     });

@@ -81,10 +81,11 @@ impl<'a> Drain<'a> {
                 return Some("no server that has all of it is up: start one of them again".to_owned());
             }
             if let [server] = range.servers[..]
-                && !(range.can_be_copied() && replicates(&server))
+                && !replicates(&server)
             {
                 return Some(format!(
-                    "range server {server} alone has it, and it is sealed: it stays until it is trimmed, or the stream deleted"
+                    "range server {server} alone has it, and keeps no copies for others, as it is in the process of its placement \
+                     driver or of an older version: it stays until it is trimmed, or the stream deleted"
                 ));
             }
             if next_key(range.key).is_none_or(|next| self.state.range(next).is_none()) {

@@ -276,7 +276,7 @@ impl PlacementDriver {
         registry.admit(server, connection, life, leads, Instant::now())
     }
 
-    /// Whether every placement driver that could lead next reads how often a range server was started.
+    /// Whether every placement driver that could lead next reads how often a range server was started, for certain.
     pub(crate) fn may_store_starts(&self) -> bool {
         self.election
             .as_ref()

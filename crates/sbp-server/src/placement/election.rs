@@ -27,5 +27,5 @@ pub(crate) trait Election: Debug + Send + Sync {
 
 /// The format from which on records of range servers say how often these were started.
 pub(crate) const WITH_STARTS: u32 = 2;
-/// The format from which on records of ranges say which servers were let go of them.
-pub(crate) const WITH_LET_GO: u32 = 3;
+/// The format from which on records of ranges say which servers were let go of them, and whose copies say nothing of the writers.
+pub(crate) const WITH_COPY_NOTES: u32 = 3;

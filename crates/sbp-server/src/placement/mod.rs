@@ -49,7 +49,7 @@ pub(crate) use create::NewStream;
 pub(crate) use describe::{Described, describe_streams};
 pub(crate) use driver::PlacementDriver;
 pub(crate) use effects::Outcome;
-pub(crate) use election::{Election, WITH_LET_GO};
+pub(crate) use election::{Election, WITH_COPY_NOTES};
 pub(crate) use identity::{identify_streams, new_identity};
 pub(crate) use life::Life;
 pub(crate) use list_ranges::{Listed, ListedPage, list_ranges};

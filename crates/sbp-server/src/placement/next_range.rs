@@ -37,10 +37,11 @@ pub(super) fn opened_behind(
         return Ok(next);
     }
     let complete: Vec<ServerId> = sealed.complete().collect();
+    let knowing: Vec<ServerId> = sealed.knowing().collect();
     let holders = Holders {
         key: sealed.key,
         complete: &complete,
-        knowing: &complete,
+        knowing: &knowing,
     };
     match on_next_servers(state, candidates, &holders, &next) {
         // A server in the process of its placement driver is no candidate for copies.
@@ -105,6 +106,7 @@ pub(super) fn successor(
         servers: sealed.servers.clone(),
         incomplete: Vec::new(),
         let_go: Vec::new(),
+        unknowing: Vec::new(),
         replica_count: stream.settings.replica_count,
         ack_count: stream.settings.ack_count,
     }))

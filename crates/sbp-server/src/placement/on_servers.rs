@@ -84,7 +84,7 @@ impl OnServers {
     /// Notes whether a sealed range needs another copy, whose stream is to have so many replicas.
     pub(super) fn judge(&mut self, range: &RangeRecord, replicas: i8) {
         let has_few = usize::try_from(replicas).is_ok_and(|replicas| range.servers.len() < replicas);
-        if range.end_offset.is_some() && range.can_be_copied() && (has_few || !range.incomplete.is_empty()) {
+        if range.end_offset.is_some() && (has_few || !range.incomplete.is_empty()) {
             self.wanting.insert(range.key);
         } else {
             self.wanting.remove(&range.key);

@@ -58,6 +58,9 @@ pub(crate) struct RangeRecord {
     /// The servers whose copies are done without, and that have not said yet that they have nothing of it any more. None of them
     /// is one of `servers`.
     pub(crate) let_go: Vec<ServerId>,
+    /// Those of them whose copies say nothing of the writers at its end, however whole they are: they were made of what one server
+    /// alone had, or of what was trimmed.
+    pub(crate) unknowing: Vec<ServerId>,
     pub(crate) replica_count: i8,
     pub(crate) ack_count: i8,
 }
@@ -82,10 +85,22 @@ impl RangeRecord {
         all.filter(|server| !self.incomplete.contains(server))
     }
 
-    /// Whether copies of it can be made once it is sealed: of one that several servers have, and of a stream's first one. Any
-    /// other that one server alone has had begins without the state of the writers, without which nobody takes it.
-    pub(super) fn can_be_copied(&self) -> bool {
-        self.servers.len() > 1 || self.key.range == RangeIndex(0)
+    /// The servers that have all of it, if it is sealed, and know the writers at its end.
+    pub(super) fn knowing(&self) -> impl Iterator<Item = ServerId> {
+        self.complete().filter(|server| !self.unknowing.contains(server))
+    }
+
+    /// Whether one server alone has it and has always had it, as far as the record shows: then that one went on with the writers as
+    /// it knew them, and a copy of the range says nothing of them.
+    pub(super) fn is_on_one(&self) -> bool {
+        self.servers.len() == 1 && self.ack_count == 1
+    }
+
+    /// Whether its server needed nothing to begin it, or has begun it, as far as its end shows: the state of the writers, if it has
+    /// entries, is in it.
+    pub(super) fn was_begun(&self) -> bool {
+        let has_entries = self.end().is_some_and(|end| end != Position::start(self.opened_offset));
+        self.key.range == RangeIndex(0) || self.replica_count == 1 || has_entries
     }
 
     /// Where it ends, if it is sealed.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_types::{Position, RangeIndex, RangeKey, ServerId};
+use sbp_types::{Position, RangeKey, ServerId};
 
 use super::choose::Candidate;
 use super::effects::{Effects, Outcome};
@@ -50,8 +50,8 @@ pub(super) fn finish_shared_seal(
         let before = passed_over_to(state, range, sealed);
         let holders = Holders {
             key: sealed.key,
-            complete: before.as_deref().unwrap_or(&sealed.complete),
-            knowing: before.as_deref().unwrap_or(&sealed.knowing),
+            complete: before.as_ref().map_or(&sealed.complete, |before| &before.complete),
+            knowing: before.as_ref().map_or(&sealed.knowing, |before| &before.knowing),
         };
         let next = on_next_servers(state, candidates, &holders, &next)?;
         changes.push(Change::PutRange(Arc::clone(&next)));
@@ -65,17 +65,22 @@ pub(super) fn finish_shared_seal(
     })
 }
 
+/// Who has all of a range, and who of those knows the writers at its end.
+struct Before {
+    complete: Vec<ServerId>,
+    knowing: Vec<ServerId>,
+}
+
 /// Where a range is empty and nobody has the state of the writers that was to begin it, its primary is gone before it could write
-/// that: the servers that have all of the last range before it that was begun, and so the state of the writers there. `None` for
-/// every other range, and where that one is trimmed: a copy of it may not know the writers.
-fn passed_over_to(state: &PlacementState, range: &RangeRecord, sealed: &SharedEnd) -> Option<Vec<ServerId>> {
+/// that: the servers of the last range before it that was begun. `None` for every other range, and where that one is trimmed: a copy
+/// of it may not know the writers.
+fn passed_over_to(state: &PlacementState, range: &RangeRecord, sealed: &SharedEnd) -> Option<Before> {
     let is_empty = sealed.end == Position::start(range.opened_offset);
-    let was_begun = |range: &RangeRecord| {
-        let has_entries = range.end() != Some(Position::start(range.opened_offset));
-        range.key.range == RangeIndex(0) || has_entries
-    };
     let mut before = state.ranges_of(range.key.stream);
-    let before = before.rfind(|before| before.key < range.key && was_begun(before))?;
+    let before = before.rfind(|before| before.key < range.key && before.was_begun())?;
     let is_whole = before.start_offset == before.opened_offset && before.end_offset == Some(range.opened_offset);
-    (is_empty && sealed.knowing.is_empty() && is_whole).then(|| before.complete().collect())
+    (is_empty && sealed.knowing.is_empty() && is_whole).then(|| Before {
+        complete: before.complete().collect(),
+        knowing: before.knowing().collect(),
+    })
 }

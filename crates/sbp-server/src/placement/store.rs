@@ -15,8 +15,8 @@ pub(crate) trait PlacementStore: Debug + Send + 'static {
         true
     }
 
-    /// Whether whoever leads next reads which servers were let go of ranges.
-    fn keeps_let_go(&self) -> bool {
+    /// Whether whoever leads next reads which servers were let go of ranges, and whose copies of them say nothing of the writers.
+    fn notes_copies(&self) -> bool {
         true
     }
 }

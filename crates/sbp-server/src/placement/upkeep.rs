@@ -275,6 +275,7 @@ mod tests {
                 servers: servers.iter().copied().map(ServerId).collect(),
                 incomplete: Vec::new(),
                 let_go: Vec::new(),
+                unknowing: Vec::new(),
                 replica_count,
                 ack_count,
             })));

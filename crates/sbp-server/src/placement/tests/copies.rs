@@ -90,9 +90,11 @@ impl Scene {
         })));
     }
 
-    /// A range of ten records on these servers, of which some may lack something; open if it is `last`.
+    /// A range of ten records on these servers, of which some may lack something; open if it is `last`. What is on one server was
+    /// to be.
     fn range(&mut self, index: i32, servers: &[i32], incomplete: &[i32], last: bool) {
         let start = Offset(i64::from(index) * 10);
+        let (replica_count, ack_count) = if servers.len() == 1 { (1, 1) } else { (3, 2) };
         self.state.install(Change::PutRange(Arc::new(RangeRecord {
             key: key(index),
             epoch: Epoch(i64::from(index)),
@@ -103,8 +105,9 @@ impl Scene {
             servers: ids(servers),
             incomplete: ids(incomplete),
             let_go: Vec::new(),
-            replica_count: 3,
-            ack_count: 2,
+            unknowing: Vec::new(),
+            replica_count,
+            ack_count,
         })));
     }
 
@@ -120,7 +123,13 @@ impl Scene {
     }
 
     fn due(&mut self) -> Vec<(Copy, CopyStep)> {
-        self.copies.due(&self.state, &self.registry, self.now)
+        self.copies.due(&self.state, &self.registry, true, self.now)
+    }
+
+    /// A server gets a copy of a sealed range.
+    fn make(&mut self, index: i32, to: i32) -> Arc<RangeRecord> {
+        self.apply(Command::AddCopy(copy(index, to)));
+        self.finish(copy(index, to))
     }
 
     /// Carries out a command as the worker does. Returns the range afterwards.
@@ -147,7 +156,7 @@ impl Scene {
         let (range, _) = self.apply(Command::ReleaseCopies {
             key: copy.key,
             away,
-            keeps_let_go: true,
+            notes_copies: true,
         });
         self.copies.ended(copy, true, self.now);
         range
@@ -317,37 +326,106 @@ fn more_replicas_for_a_stream_reach_its_sealed_ranges_and_fewer_take_none_away()
 }
 
 #[test]
-fn what_one_server_alone_had_of_a_stream_is_copied_where_it_begins_with_nothing_that_a_copy_needs() {
+fn what_one_server_alone_had_is_copied_and_the_copies_do_not_know_the_writers_until_a_later_range_does() {
     let mut scene = Scene::new(1);
     scene.range(0, &[1], &[], false);
     scene.range(1, &[1], &[], false);
-    scene.range(2, &[1], &[], true);
+    scene.range(2, &[1, 2, 3], &[], true);
     assert_eq!(scene.due(), []);
     scene.stream(2);
-    let CopyStep::Add = scene.due()[0].1 else { panic!() };
+    let added: Vec<_> = scene.due().into_iter().map(|(copy, step)| (copy.key, step)).collect();
+    assert_eq!(added, [(key(0), CopyStep::Add), (key(1), CopyStep::Add)]);
+    scene.apply(Command::AddCopy(copy(0, 4)));
+    scene.copies.ended(copy(0, 4), true, scene.now);
+    assert!(scene.due().contains(&(copy(0, 4), sends(1, 0))));
+    let first = scene.finish(copy(0, 4));
+    assert_eq!((first.servers.clone(), first.unknowing.clone()), (ids(&[1, 4]), vec![]));
+    for (to, unknowing) in [(2, &[2][..]), (3, &[2, 3])] {
+        assert_eq!(scene.make(1, to).unknowing, ids(unknowing));
+        assert_eq!(
+            scene.finish(copy(1, to)).unknowing,
+            ids(unknowing),
+            "the second time too"
+        );
+    }
+    let second = Arc::clone(scene.state.range(key(1)).unwrap());
+    assert_eq!(second.complete().collect::<Vec<_>>(), ids(&[1, 2, 3]));
+    assert_eq!(second.knowing().collect::<Vec<_>>(), ids(&[1]));
+    // Range 1 is the one that others may have to go on behind: range 2 may not have been begun.
+    scene.drain(1, true);
+    scene.stream(1);
+    assert_eq!(scene.due(), [(copy(0, 1), releases(&[1]))]);
+    assert_eq!(scene.release(copy(0, 1), &[1]).servers, ids(&[4]));
     assert_eq!(
-        scene.due().len(),
-        0,
-        "range 1 has no state of the writers to begin with"
+        scene.release(copy(1, 1), &[1]).servers,
+        ids(&[1, 2, 3]),
+        "nor if it was ordered before"
     );
-    let to = 2;
-    scene.apply(Command::AddCopy(copy(0, to)));
-    scene.copies.ended(copy(0, to), true, scene.now);
-    assert_eq!(scene.due(), [(copy(0, to), sends(1, 0))]);
-    assert_eq!(scene.finish(copy(0, to)).servers, ids(&[1, to]));
-    scene.copies.ended(copy(0, to), true, scene.now);
-    assert_eq!(scene.due(), []);
+    scene.range(2, &[1, 2, 3], &[], false);
+    scene.range(3, &[2, 3], &[], true);
+    let due = scene.due();
+    assert!(due.contains(&(copy(1, 1), releases(&[1]))), "{due:?}");
+    let released = scene.release(copy(1, 1), &[1]);
+    assert_eq!(
+        (released.servers.clone(), released.unknowing.clone()),
+        (ids(&[2, 3]), ids(&[2, 3]))
+    );
 }
 
 #[test]
-fn nothing_is_copied_where_nobody_has_all_of_it_or_no_range_follows() {
+fn what_one_server_alone_had_waits_while_a_placement_driver_lives_that_could_not_read_who_knows_the_writers() {
+    let mut scene = Scene::new(2);
+    scene.range(0, &[1], &[], false);
+    scene.range(1, &[1, 2], &[], false);
+    scene.range(2, &[1, 2], &[], true);
+    scene.stream(3);
+    let due = scene.copies.due(&scene.state, &scene.registry, false, scene.now);
+    assert!(
+        due.iter().all(|(copy, _)| copy.key == key(1)) && due.len() == 1,
+        "{due:?}"
+    );
+    assert!(scene.due().iter().any(|(copy, _)| copy.key == key(0)));
+}
+
+#[test]
+fn the_last_range_of_a_stream_is_copied_too_and_its_servers_stay_until_another_one_follows() {
+    let mut scene = Scene::new(1);
+    scene.range(0, &[1], &[], false);
+    scene.stream(2);
+    let to = scene.due()[0].0.to.0;
+    assert_eq!(scene.make(0, to).unknowing, ids(&[to]));
+    scene.drain(1, true);
+    let other = scene.due()[0].0.to.0;
+    let range = scene.make(0, other);
+    assert_eq!(range.knowing().collect::<Vec<_>>(), ids(&[1]));
+    assert_eq!((scene.due(), scene.copies.counts()), (vec![], (0, 0)));
+    // Its server needed nothing to begin it, being the only one.
+    scene.range(1, &[1], &[], true);
+    assert_eq!(scene.due(), [(copy(0, 1), releases(&[1]))]);
+}
+
+#[test]
+fn a_copy_that_begins_where_its_range_is_trimmed_does_not_know_the_writers_behind_a_stream_that_ends_there() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[3], false);
+    let trim = Command::TrimStream {
+        stream: S,
+        start: Offset(4),
+        end: Some(Offset(10)),
+    };
+    for change in apply(&scene.state, &[], trim, NOW).unwrap().changes {
+        scene.state.install(change);
+    }
+    assert_eq!(scene.finish(copy(0, 3)).unknowing, ids(&[3]));
+}
+
+#[test]
+fn nothing_is_copied_where_nobody_has_all_of_it() {
     let mut scene = Scene::new(3);
     scene.range(0, &[1, 2, 3], &[2, 3], false);
     scene.range(1, &[2, 3, 4], &[2], false);
     scene.pass(3, &[2, 3, 4]);
-    assert_eq!(scene.due(), [], "1 alone has range 0, and range 1 is the last one");
-    scene.range(2, &[2, 3, 4], &[], true);
-    assert_eq!(scene.due(), [(copy(1, 2), sends(3, 1))]);
+    assert_eq!(scene.due(), [(copy(1, 2), sends(3, 1))], "1 alone has range 0");
     scene.state.install(Change::PutTombstone(S));
     scene.copies.ended(copy(1, 2), false, scene.now);
     scene.pass(2, &[1, 2, 3, 4]);
@@ -389,7 +467,7 @@ fn a_server_that_was_let_go_of_a_range_gets_it_again_only_when_it_has_said_that_
     let release = |away| Command::ReleaseCopies {
         key: key(0),
         away,
-        keeps_let_go: true,
+        notes_copies: true,
     };
     let (released, orders) = scene.apply(release(away));
     assert_eq!((&released.servers, &released.let_go), (&ids(&[2, 3, 4]), &ids(&[1])));
@@ -441,7 +519,7 @@ fn a_deleted_stream_is_buried_in_the_names_of_those_that_were_let_go_of_its_rang
     scene.apply(Command::ReleaseCopies {
         key: key(0),
         away: ids(&[1]),
-        keeps_let_go: true,
+        notes_copies: true,
     });
     let deleted = apply(&scene.state, &[], Command::DeleteStream(S), NOW).unwrap();
     let ordered: Vec<_> = deleted.orders.iter().map(|order| order.server.0).collect();
@@ -461,7 +539,7 @@ fn servers_are_asked_about_all_ranges_in_turn() {
         scene.apply(Command::ReleaseCopies {
             key: key(index),
             away: ids(&[1]),
-            keeps_let_go: true,
+            notes_copies: true,
         });
     }
     let from = |after| {
@@ -480,7 +558,7 @@ fn where_it_cannot_be_kept_who_was_let_go_of_a_range_nobody_is_told_to_remove_it
     let release = Command::ReleaseCopies {
         key: key(0),
         away: ids(&[1]),
-        keeps_let_go: false,
+        notes_copies: false,
     };
     let (released, orders) = scene.apply(release);
     assert_eq!((&released.servers, &released.let_go), (&ids(&[2]), &Vec::new()));

@@ -1,5 +1,6 @@
 //! Streams with several replicas: which servers a range is opened on, and who is told.
 
+use super::super::copies::Copy;
 use super::super::effects::{Action, Effects, Order};
 use super::super::seal::check_successor;
 use super::super::shared_end::SharedEnd;
@@ -410,6 +411,58 @@ fn a_range_that_its_primary_never_began_is_passed_over_to_those_who_have_the_one
         ids(&[1, 3]),
         "also behind several that were never begun"
     );
+}
+
+#[test]
+fn a_copy_of_what_one_server_alone_had_begins_no_range() {
+    let mut state = PlacementState::default();
+    let up = candidates(&[1, 2, 3], &[]);
+    let (first, _) = open(&mut state, &up, wanted(1, 0));
+    let key = first.key;
+    let run = |state: &mut PlacementState, up: &[Candidate], command| -> Result<_, Refusal> {
+        let effects = apply(state, up, command, NOW)?;
+        for change in effects.changes {
+            state.install(change);
+        }
+        match effects.outcome {
+            Outcome::Range(range) => Ok(range),
+            other => panic!("{other:?}"),
+        }
+    };
+    let end = Command::FinishSeal {
+        key,
+        end: Offset(5),
+        open_next: false,
+    };
+    run(&mut state, &up, end).unwrap();
+    for command in [Command::AddCopy, Command::FinishCopy] {
+        run(&mut state, &up, command(Copy { key, to: ServerId(2) })).unwrap();
+    }
+    // The stream ends there: who had it alone opens what follows, also where others have all of it.
+    let others = candidates(&[2, 3], &[]);
+    let refused = run(&mut state.clone(), &others, Command::OpenNext(key)).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PD_NO_AVAILABLE_RS);
+    run_with(&mut state, &up, numbers(3, 2)).unwrap();
+    let second = run(&mut state, &up, Command::OpenNext(key)).unwrap();
+    assert_eq!((second.servers[0], second.servers.len()), (ServerId(1), 3));
+    // Its primary is gone before it has begun the next one.
+    let seal = || {
+        Command::FinishSharedSeal(SharedEnd {
+            key: second.key,
+            end: Position::start(Offset(5)),
+            complete: second.servers.clone(),
+            knowing: Vec::new(),
+            open_next: true,
+        })
+    };
+    let refused = run(&mut state.clone(), &others, seal()).unwrap_err();
+    assert_eq!(
+        refused.code,
+        ErrorCode::PD_NO_AVAILABLE_RS,
+        "2 has the records, and not the writers"
+    );
+    let third = run(&mut state, &candidates(&[1, 2], &[]), seal()).unwrap();
+    assert_eq!(third.servers, [1, 2].map(ServerId));
 }
 
 #[test]

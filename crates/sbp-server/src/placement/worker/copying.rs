@@ -11,7 +11,8 @@ use crate::refusal::Refusal;
 impl Worker {
     /// Begins the copies that are due.
     pub(super) fn copy_what_is_due(&mut self, now: Instant) {
-        let due = self.copies.due(&self.state, &self.registry.lock(), now);
+        let notes_copies = self.store.notes_copies();
+        let due = self.copies.due(&self.state, &self.registry.lock(), notes_copies, now);
         self.copy_counts.note(self.copies.counts());
         for (copy, step) in due {
             let Copy { key, to } = copy;
@@ -22,11 +23,10 @@ impl Worker {
                 }
                 CopyStep::Release { away } => {
                     tracing::info!(range = %key, ?away, "servers are not counted on any more for a sealed range: others have it");
-                    let keeps_let_go = self.store.keeps_let_go();
                     let release = Command::ReleaseCopies {
                         key,
                         away,
-                        keeps_let_go,
+                        notes_copies,
                     };
                     self.note_copy(copy, release);
                 }

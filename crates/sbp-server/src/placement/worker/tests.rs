@@ -598,6 +598,7 @@ fn let_go() -> (PlacementState, RangeKey) {
         servers: vec![ServerId(7), ServerId(8)],
         incomplete: Vec::new(),
         let_go: vec![A],
+        unknowing: Vec::new(),
         replica_count: 2,
         ack_count: 1,
     })));

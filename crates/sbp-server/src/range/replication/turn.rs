@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use sbp_log::{EntryHead, EntryKind, LogEntry, writers_in};
-use sbp_types::{Epoch, Position, RangeIndex, RangeKey, ServerId, TimestampMs};
+use sbp_types::{Epoch, Position, RangeKey, ServerId, TimestampMs};
 use smallvec::SmallVec;
 
 use super::settle::behind_the_end;
@@ -64,15 +64,15 @@ impl RangeServer {
     }
 
     /// Others are to have a copy of a sealed range that this server alone has: from here on it is one of several copies, also
-    /// if the placement driver counts the others only when they have all of it. Where it begins without the state of the
-    /// writers, nobody can take it.
+    /// if the placement driver counts the others only when they have all of it. It is not begun with the state of the writers: the
+    /// others take it as it is, and learn nothing of the writers from it.
     pub(in crate::range) fn share_sealed(&self, ranges: &mut Ranges, key: RangeKey, others: &[ServerId]) {
         let Some(me) = self.log.server_id() else { return };
         let Some(hosted) = ranges.table.stream(key.stream) else {
             return;
         };
         let Some(range) = ranges.table.range(key) else { return };
-        if range.replica.is_some() || range.phase != Phase::Sealed || key.range != RangeIndex(0) {
+        if range.replica.is_some() || range.phase != Phase::Sealed {
             return;
         }
         let others = others.iter().copied().filter(|server| *server != me);

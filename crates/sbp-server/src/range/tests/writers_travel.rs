@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use sbp_log::writers_in;
 use sbp_messages::ErrorCode;
 use sbp_record::{EncodeOptions, WriterStamp, encode_raw};
 use sbp_replication::{Rules, SealJob, SealStep, Vote};
@@ -116,6 +117,67 @@ fn a_follower_that_goes_on_alone_knows_the_writers_of_the_range_before() {
     assert_eq!((repeat.duplicate, repeat.base_offset), (true, Some(Offset(2))));
     assert!(follower.append(stamped(1, 2)).is_none());
     assert_eq!(short(&follower.wait(1)[0]), (ErrorCode::NONE, 3, 3));
+}
+
+/// The writers that the log of a server knows.
+fn known(rig: &Rig) -> Vec<u64> {
+    let parts = rig.server.log.writers_of(STREAM);
+    let known = parts.iter().flat_map(|part| writers_in(STREAM, part).unwrap());
+    known.map(|(key, _)| key.writer.low).collect()
+}
+
+#[test]
+fn what_one_server_alone_had_is_copied_to_others_which_learn_nothing_of_the_writers_from_it() {
+    let source = server(PRIMARY);
+    let install = |rig: &Rig, ranges: &[HeldRange]| rig.server.install(STREAM, StreamFacts::default(), ranges);
+    assert!(source.append(stamped(1, 0)).is_none());
+    source.wait(1);
+    install(&source, &[held(0, 0, Some(1))]);
+    install(&source, &[held(0, 0, Some(1)), held(1, 1, None)]);
+    for append in [stamped(1, 1), stamped(2, 0)] {
+        assert!(source.append(append).is_none());
+        source.wait(1);
+    }
+    install(&source, &[held(1, 1, Some(3))]);
+    install(&source, &[held(1, 1, Some(3)), held(2, 3, None)]);
+    let repeat = |sequence| source.append(stamped(1, sequence)).unwrap().outcome.unwrap();
+    assert_eq!((repeat(1).duplicate, repeat(1).base_offset), (true, Some(Offset(1))));
+
+    let target = server(FOLLOWER);
+    let copied = HeldRange {
+        set: ReplicaSet::new([PRIMARY, FOLLOWER], Some(1)),
+        ..held(1, 1, Some(3))
+    };
+    install(&target, &[copied]);
+    let end = Position::start(Offset(3));
+    let done = asked(|done| source.server.write_back(NEXT, &[FOLLOWER], end, done));
+    let feed = source.server.feed(FOLLOWER, 1 << 20, false);
+    let key = feed.from_log.expect("nobody has kept it for others");
+    let entries = source.server.feed_from_log(FOLLOWER, key, 1 << 20).unwrap().entries;
+    assert_eq!(
+        entries.iter().map(|entry| entry.at.offset.0).collect::<Vec<_>>(),
+        [1, 2]
+    );
+    let answers = give(&target, entries);
+    let heard = answers.iter().map(|done| Heard {
+        sealed_end: Some(end),
+        ..of_next(done)
+    });
+    source.server.heard(FOLLOWER, &heard.collect::<Vec<_>>());
+    assert_eq!(done.recv_timeout(PATIENCE).unwrap(), Ok(()));
+    assert_eq!((known(&source), known(&target)), (vec![1, 2], vec![]));
+    // Who had it alone goes on with them, also where it is told of the copy.
+    let shared = HeldRange {
+        set: ReplicaSet::new([PRIMARY, FOLLOWER], Some(1)),
+        ..held(1, 1, Some(3))
+    };
+    install(&source, &[shared]);
+    assert_eq!(
+        (repeat(0).base_offset, repeat(1).base_offset),
+        (Some(Offset(0)), Some(Offset(1)))
+    );
+    assert!(source.append(stamped(1, 2)).is_none());
+    assert_eq!(short(&source.wait(1)[0]), (ErrorCode::NONE, 3, 3));
 }
 
 fn fence(rig: &Rig) -> FencedEnd {
