@@ -29,6 +29,9 @@ pub(crate) trait RangeServer: Debug + Send + Sync {
     /// [`publish_end`](Self::publish_end) or [`abandon_seal`](Self::abandon_seal).
     fn seal(&self, key: RangeKey, epoch: Epoch, seen: Option<Offset>, done: Done<Offset>);
 
+    /// Nobody waits any more for the seals that the server has not answered: those that it has not been asked for yet, it is not.
+    fn give_up_seals(&self) {}
+
     /// Fences the server's copy of a range that others hold too, durably, and says where the copy ends.
     fn fence(&self, key: RangeKey, epoch: Epoch, done: Done<FencedEnd>);
 

@@ -17,6 +17,7 @@ use sbp_replication::Term;
 use sbp_transport::{ClientTls, Descriptors, DialError, dial};
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::wire::{fenced_end, held_range, wire_range};
 use crate::cluster_id::OwnCluster;
@@ -56,6 +57,8 @@ struct RemoteServer {
     channel: Arc<PeerChannel>,
     runtime: Handle,
     term: Arc<AtomicI64>,
+    /// Grows when nobody waits any more for the seals that are under way.
+    seals_given_up: watch::Sender<u64>,
     /// Where the others are, which it is told with the ranges that it shares with them.
     addresses: Arc<AddressBook>,
 }
@@ -113,6 +116,7 @@ impl RangeServers for RemoteServers {
             channel: Arc::new(channel),
             runtime: self.runtime.clone(),
             term: Arc::clone(&self.term),
+            seals_given_up: watch::Sender::default(),
             addresses: Arc::clone(&self.addresses),
         };
         self.addresses.note(server, address);
@@ -208,16 +212,28 @@ impl RangeServer for RemoteServer {
             term: self.term(),
             ..Default::default()
         };
+        let mut given_up = self.seals_given_up.subscribe();
         self.ask(done, |channel| async move {
-            let answers: Vec<SealRangesResponse> = call(&channel, &request).await?;
-            let answer = answers.iter().flat_map(|answer| &answer.seal_responses).next();
-            let Some(result) = answer else {
-                answers.last().map_or(Ok(()), |answer| check(&answer.status))?;
-                return Err(incomplete());
+            let sealed = async {
+                let answers: Vec<SealRangesResponse> = call(&channel, &request).await?;
+                let answer = answers.iter().flat_map(|answer| &answer.seal_responses).next();
+                let Some(result) = answer else {
+                    answers.last().map_or(Ok(()), |answer| check(&answer.status))?;
+                    return Err(incomplete());
+                };
+                check(&result.status)?;
+                result.range.as_ref().and_then(Range::end).ok_or_else(incomplete)
             };
-            check(&result.status)?;
-            result.range.as_ref().and_then(Range::end).ok_or_else(incomplete)
+            tokio::select! {
+                sealed = sealed => sealed,
+                // What is dropped here and waits for a connection is not sent. Where the server has moved, its channel says so.
+                Ok(()) = given_up.changed() => Err(Refusal::unanswered()),
+            }
         });
+    }
+
+    fn give_up_seals(&self) {
+        self.seals_given_up.send_modify(|times| *times += 1);
     }
 
     fn fence(&self, key: RangeKey, epoch: Epoch, done: Done<FencedEnd>) {
@@ -405,3 +421,6 @@ impl RangeServer for RemoteServer {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -57,7 +57,13 @@ impl Worker {
         let message = format!("range server {server} went down before it answered");
         let gone = Refusal::new(ErrorCode::PD_NO_AVAILABLE_RS, message);
         match owed {
-            Owed::Seal => self.handle_sealed(id, Err(gone)),
+            Owed::Seal => {
+                // A server that is back is not to end a range whose seal was refused.
+                if let Some(range_server) = self.range_servers.server(server) {
+                    range_server.give_up_seals();
+                }
+                self.handle_sealed(id, Err(gone));
+            }
             Owed::TrimEnd => self.handle_end(id, Err(gone)),
             Owed::Orders(streams) => {
                 for stream in streams {

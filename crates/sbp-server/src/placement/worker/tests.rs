@@ -25,6 +25,8 @@ enum Asked {
     Vote(ServerId, Done<FencedEnd>),
     /// The first server is to send the second one what that lacks.
     WriteBack(ServerId, ServerId, Done<()>),
+    /// Nobody waits for its seals any more.
+    GivenUp,
     /// Whether it is refused to be dialled.
     Knock(Done<bool>),
 }
@@ -60,6 +62,10 @@ impl RangeServer for ScriptedServer {
 
     fn seal(&self, key: RangeKey, _: Epoch, seen: Option<Offset>, done: Done<Offset>) {
         self.ask(Asked::Seal(key, seen, done));
+    }
+
+    fn give_up_seals(&self) {
+        self.ask(Asked::GivenUp);
     }
 
     fn abandon_seal(&self, _: RangeKey, _: AbandonedEnd) {}

@@ -83,6 +83,7 @@ fn seals_and_trims_of_a_server_that_went_down_are_refused_at_once() {
         panic!()
     };
     bench.lose();
+    assert!(matches!(bench.asked(), Asked::GivenUp));
     assert_eq!(code(&sealed), ErrorCode::PD_NO_AVAILABLE_RS);
     assert_eq!(code(&trimmed), ErrorCode::PD_NO_AVAILABLE_RS);
     late_seal(Ok(Offset(4)));
