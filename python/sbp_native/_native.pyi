@@ -357,6 +357,12 @@ class RangeServerInfo:
     def free_bytes(self) -> int | None:
         """The room on its disk; None: it has not reported."""
     @property
+    def withheld_ranges(self) -> int:
+        """The ranges that it keeps and does not serve, because the placement driver does not know their streams."""
+    @property
+    def withheld_bytes(self) -> int:
+        """The bytes of the records in them."""
+    @property
     def stuck(self) -> list[tuple[int, int, str]]:
         """Of a server that is to be emptied: the first ranges that cannot leave it, as stream, index and reason."""
     def __eq__(self, other: object, /) -> bool: ...

@@ -270,6 +270,7 @@ def test_the_cluster_says_who_decides(server: sbp.Server, client: sbp.Client) ->
     assert only.is_up
     assert (only.is_draining, only.is_drained, only.stuck) == (False, False, [])
     assert (only.server_id, only.silent_for, only.followed_ranges, only.incomplete_ranges) == (1, 0.0, 0, 0)
+    assert (only.withheld_ranges, only.withheld_bytes) == (0, 0)
     before = only.open_ranges
     client.create_stream("counted")
     again = (client.cluster().range_servers or [])[0]

@@ -69,6 +69,10 @@ tables! {
         pub stuck_range_cnt: i32,
         /// The first of those.
         pub stuck: Vec<StuckRange>,
+        /// Ranges that it keeps and does not serve, because the placement driver does not know their streams.
+        pub withheld_range_cnt: i32,
+        /// The bytes of their records.
+        pub withheld_bytes: i64,
     }
 
     /// A range that cannot be moved from a server that is to be emptied.
@@ -167,6 +171,10 @@ tables! {
         pub range_active_cnt: i16,
         /// What an administrator wants of the server; its own reports leave it out.
         pub wanted: ServerState = Default::default(),
+        /// Ranges that it keeps and does not serve, because the placement driver does not know their streams.
+        pub withheld_range_cnt: i32 = 0,
+        /// The bytes of their records.
+        pub withheld_bytes: i64 = 0,
     }
 
     /// Answers a [`ReportMetricsRequest`].

@@ -8,7 +8,8 @@ use sbp_e2e::servers::{config, copy_all};
 use sbp_e2e::wait::until;
 use sbp_frame::Flags;
 use sbp_messages::{
-    ErrorCode, Message, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream, SystemErrorResponse,
+    DescribePlacementDriverClusterRequest, DescribePlacementDriverClusterResponse, ErrorCode, Message,
+    RangeServerStatus, SealKind, SealRangesRequest, SealRangesResponse, Status, Stream, SystemErrorResponse,
 };
 use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::StreamId;
@@ -91,4 +92,58 @@ fn a_placement_driver_with_an_older_copy_of_its_metadata_is_refused_by_name_unti
         asked_to_seal(&mut driver, early).is_success().then_some(())
     });
     assert_eq!(here.fetch_all(late, 0).len(), 2);
+}
+
+/// The only range server, as the placement driver tells of it.
+fn status(driver: &mut Peer) -> RangeServerStatus {
+    let request = DescribePlacementDriverClusterRequest::default();
+    let (answer, _): (DescribePlacementDriverClusterResponse, _) = driver.call(&request, b"");
+    let mut servers = answer.cluster.unwrap().range_servers.unwrap();
+    assert_eq!(servers.len(), 1);
+    servers.remove(0)
+}
+
+#[test]
+fn what_a_range_server_keeps_and_the_placement_driver_does_not_know_is_shown() {
+    let directory = tempfile::tempdir().unwrap();
+    let [of_driver, older] = ["pd", "older"].map(|name| directory.path().join(name));
+    let mut placement = placement_driver(&of_driver, "127.0.0.1:0");
+    let address = placement.address().to_owned();
+    let ranges = Server::start(ServerConfig {
+        roles: Roles::RangeServer {
+            placement_driver: vec![address.clone()],
+        },
+        listen: "127.0.0.1:0".to_owned(),
+        ..config(Some(&directory.path().join("rs")))
+    })
+    .unwrap();
+    let mut here = Peer::connect(&ranges);
+    let early = create(&placement, &stream_named("early"));
+    here.store(early, b"x");
+    drop(placement);
+    copy_all(&of_driver, &older);
+    placement = placement_driver(&of_driver, &address);
+    let late = create(&placement, &stream_named("late"));
+    here.store(late, &[7; 1_000]);
+    let mut driver = Peer::connect(&placement);
+    let found = until("a report", || {
+        Some(status(&mut driver)).filter(|found| found.disk_free_space >= 0)
+    });
+    assert_eq!((found.withheld_range_cnt, found.withheld_bytes), (0, 0));
+    drop((driver, placement));
+    fs::remove_dir_all(&of_driver).unwrap();
+    fs::rename(&older, &of_driver).unwrap();
+    // Started more often than the newest one was, it is followed.
+    for _start in 0..3 {
+        drop(placement_driver(&of_driver, &address));
+    }
+    placement = placement_driver(&of_driver, &address);
+    let mut driver = Peer::connect(&placement);
+    let found = until("what is kept", || {
+        Some(status(&mut driver)).filter(|found| found.withheld_range_cnt > 0)
+    });
+    assert_eq!(found.withheld_range_cnt, 1, "the other one is known");
+    assert!((1_000..2_000).contains(&found.withheld_bytes), "{found:?}");
+    assert_eq!(here.append(late, b"y").status.code, ErrorCode::NOT_FOUND);
+    here.store(early, b"goes on");
 }

@@ -245,6 +245,16 @@ impl RangeServerInfo {
     }
 
     #[getter]
+    fn withheld_ranges(&self) -> i32 {
+        self.0.withheld_range_cnt
+    }
+
+    #[getter]
+    fn withheld_bytes(&self) -> i64 {
+        self.0.withheld_bytes
+    }
+
+    #[getter]
     fn stuck(&self) -> Vec<(i64, i32, &str)> {
         let stuck = self.0.stuck.iter();
         stuck

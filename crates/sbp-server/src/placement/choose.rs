@@ -25,6 +25,15 @@ pub(crate) struct ServerLoad {
     pub(crate) appends: u64,
     /// Fetches per second.
     pub(crate) fetches: u64,
+    /// What it keeps and does not serve; it decides nothing.
+    pub(crate) withheld: Withheld,
+}
+
+/// Ranges that a range server keeps and does not serve, because its placement driver does not know their streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Withheld {
+    pub(crate) ranges: i32,
+    pub(crate) bytes: i64,
 }
 
 impl From<&ReportMetricsRequest> for ServerLoad {
@@ -35,6 +44,10 @@ impl From<&ReportMetricsRequest> for ServerLoad {
             free_bytes: u64::try_from(report.disk_free_space).ok(),
             appends: figure(report.network_append_rate),
             fetches: figure(report.network_fetch_rate),
+            withheld: Withheld {
+                ranges: report.withheld_range_cnt.max(0),
+                bytes: report.withheld_bytes.max(0),
+            },
         }
     }
 }
@@ -85,6 +98,7 @@ fn rank(state: &PlacementState, candidate: &Candidate, ended: Option<RangeKey>) 
         free_bytes,
         appends,
         fetches,
+        withheld: _,
     } = candidate.load;
     let little_room = free_bytes.is_some_and(|free| free < LITTLE_ROOM);
     let ended = ended.and_then(|key| state.range(key)?.appends_go_to());
@@ -110,6 +124,7 @@ mod tests {
             id: ServerId(id),
             load: ServerLoad {
                 free_bytes: free_gib.map(|gib| gib << 30),
+                withheld: Withheld::default(),
                 appends: calls,
                 fetches: 0,
             },

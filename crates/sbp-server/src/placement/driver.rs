@@ -341,7 +341,11 @@ impl PlacementDriver {
                 range_index: key.range,
                 reason,
             });
-            let free = registry.load(id).free_bytes;
+            let ServerLoad {
+                free_bytes: free,
+                withheld,
+                ..
+            } = registry.load(id);
             let silence = registry.silence(id, now).map(|silence| silence.as_millis());
             RangeServerStatus {
                 range_server: Some(server),
@@ -359,6 +363,8 @@ impl PlacementDriver {
                 disk_free_space: free.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX)),
                 stuck_range_cnt: count(stuck),
                 stuck: named.collect(),
+                withheld_range_cnt: withheld.ranges,
+                withheld_bytes: withheld.bytes,
             }
         };
         own.into_iter().chain(others).map(status).collect()

@@ -7,7 +7,7 @@ use sbp_messages::{DescribeStreamsRequest, ErrorCode, RangeCriteria, RangeId};
 use sbp_types::{Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::apply::{Command, apply};
-use super::choose::Candidate;
+use super::choose::{Candidate, Withheld};
 use super::*;
 use crate::access::Gate;
 use crate::refusal::Refusal;
@@ -23,6 +23,7 @@ const CANDIDATES: [Candidate; 1] = [Candidate {
         free_bytes: None,
         appends: 0,
         fetches: 0,
+        withheld: Withheld { ranges: 0, bytes: 0 },
     },
     replicates: false,
     avoided: false,

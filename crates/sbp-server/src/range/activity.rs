@@ -11,6 +11,10 @@ pub(crate) struct RangeActivity {
     pub(crate) streams: u64,
     /// Those of them of which the placement driver knows nothing, and which are not served.
     pub(crate) withheld_streams: u64,
+    /// The ranges of those that are here.
+    pub(crate) withheld_ranges: u64,
+    /// The bytes of their records.
+    pub(crate) withheld_bytes: u64,
     /// Ranges that take appends.
     pub(crate) open_ranges: u64,
     /// Ranges that take appends here and have fewer replicas than their stream is to have.
@@ -46,9 +50,15 @@ impl RangeServer {
             ..RangeActivity::default()
         };
         let me = self.log.server_id();
-        for (_, stream) in self.hub.ranges.lock().table.streams() {
+        for (id, stream) in self.hub.ranges.lock().table.streams() {
             activity.streams += 1;
-            activity.withheld_streams += u64::from(stream.withheld);
+            if stream.withheld {
+                activity.withheld_streams += 1;
+                for key in stream.keys(id) {
+                    activity.withheld_ranges += 1;
+                    activity.withheld_bytes += self.log.stored_bytes(key);
+                }
+            }
             let wanted = usize::try_from(stream.facts.replicas).unwrap_or(0);
             for range in stream.ranges.iter().filter(|range| range.phase == Phase::Open) {
                 activity.open_ranges += 1;

@@ -61,6 +61,8 @@ impl Sample {
             range_active_cnt: narrow(ranges.open_ranges),
             // Of a damaged range this server lacks the copy.
             range_missing_replica_cnt: narrow(ranges.damaged_ranges.saturating_add(ranges.missing_replicas)),
+            withheld_range_cnt: i32::try_from(ranges.withheld_ranges).unwrap_or(i32::MAX),
+            withheld_bytes: wide(ranges.withheld_bytes),
             ..ReportMetricsRequest::default()
         }
     }
@@ -174,6 +176,8 @@ mod tests {
                 fetches: appends / 4,
                 fetches_refused: appends / 10,
                 open_ranges: 3,
+                withheld_ranges: 2,
+                withheld_bytes: written_bytes,
                 ..RangeActivity::default()
             },
             free_bytes: 7,
@@ -187,6 +191,11 @@ mod tests {
             (250, 50)
         );
         assert_eq!(report.range_active_cnt, 3);
+        assert_eq!(
+            (report.withheld_range_cnt, report.withheld_bytes),
+            (2, 3 << 20),
+            "what there is, no rate"
+        );
         assert_eq!(report.disk_free_space, 7);
         let report = sample(1, u64::MAX, 0).since(&sample(0, 0, 1), server());
         assert_eq!((report.network_append_rate, report.disk_in_rate), (i16::MAX, 0));

@@ -65,6 +65,7 @@ pub(crate) fn run(connection: &Connection, json: bool, terminal: &mut Terminal) 
     ))?;
     for server in servers {
         show_stuck(server, terminal)?;
+        show_withheld(server, terminal)?;
     }
     terminal.flush()
 }
@@ -105,6 +106,19 @@ pub(super) fn show_stuck(server: &RangeServerStatus, terminal: &mut Terminal) ->
         terminal.line(format_args!("and {more} more ranges stay on server {}", number(server)))?;
     }
     Ok(())
+}
+
+/// What a server keeps of streams that the placement driver does not know.
+fn show_withheld(server: &RangeServerStatus, terminal: &mut Terminal) -> Result<(), CliError> {
+    if server.withheld_range_cnt == 0 {
+        return Ok(());
+    }
+    terminal.line(format_args!(
+        "server {} keeps {} ranges with {} bytes that it does not serve: the placement driver does not know their streams",
+        number(server),
+        server.withheld_range_cnt,
+        server.withheld_bytes
+    ))
 }
 
 /// How many ranges a server holds that count.
@@ -178,6 +192,8 @@ fn server_json(server: &RangeServerStatus) -> Value {
         "free_bytes": (server.disk_free_space >= 0).then_some(server.disk_free_space),
         "stuck_ranges": server.stuck_range_cnt,
         "stuck": stuck.collect::<Vec<_>>(),
+        "withheld_ranges": server.withheld_range_cnt,
+        "withheld_bytes": server.withheld_bytes,
     })
 }
 

@@ -162,27 +162,32 @@ pub(super) fn report_metrics_request() -> impl Strategy<Value = ReportMetricsReq
         any::<i64>(),
         any::<i32>(),
     );
-    (option::of(range_server()), wide, any::<[i16; 11]>(), or_absent::<i8>()).prop_map(
-        |(range_server, (disk_in, disk_out, free, unindexed, memory, pending), narrow, wanted)| ReportMetricsRequest {
-            range_server,
-            disk_in_rate: disk_in,
-            disk_out_rate: disk_out,
-            disk_free_space: free,
-            disk_unindexed_data_size: unindexed,
-            memory_used: memory,
-            uring_task_rate: narrow[0],
-            uring_inflight_task_cnt: narrow[1],
-            uring_pending_task_cnt: pending,
-            uring_task_avg_latency: narrow[2],
-            network_append_rate: narrow[3],
-            network_fetch_rate: narrow[4],
-            network_failed_append_rate: narrow[5],
-            network_failed_fetch_rate: narrow[6],
-            network_append_avg_latency: narrow[7],
-            network_fetch_avg_latency: narrow[8],
-            range_missing_replica_cnt: narrow[9],
-            range_active_cnt: narrow[10],
-            wanted: ServerState(wanted),
+    let extensions = (or_absent::<i8>(), or_absent(), or_absent());
+    (option::of(range_server()), wide, any::<[i16; 11]>(), extensions).prop_map(
+        |(range_server, (disk_in, disk_out, free, unindexed, memory, pending), narrow, (wanted, withheld, bytes))| {
+            ReportMetricsRequest {
+                range_server,
+                disk_in_rate: disk_in,
+                disk_out_rate: disk_out,
+                disk_free_space: free,
+                disk_unindexed_data_size: unindexed,
+                memory_used: memory,
+                uring_task_rate: narrow[0],
+                uring_inflight_task_cnt: narrow[1],
+                uring_pending_task_cnt: pending,
+                uring_task_avg_latency: narrow[2],
+                network_append_rate: narrow[3],
+                network_fetch_rate: narrow[4],
+                network_failed_append_rate: narrow[5],
+                network_failed_fetch_rate: narrow[6],
+                network_append_avg_latency: narrow[7],
+                network_fetch_avg_latency: narrow[8],
+                range_missing_replica_cnt: narrow[9],
+                range_active_cnt: narrow[10],
+                wanted: ServerState(wanted),
+                withheld_range_cnt: withheld,
+                withheld_bytes: bytes,
+            }
         },
     )
 }
@@ -208,12 +213,12 @@ pub(super) fn cluster() -> impl Strategy<Value = PlacementDriverCluster> {
         any::<i8>(),
         any::<bool>(),
         any::<i64>(),
-        any::<[i32; 6]>(),
-        any::<i64>(),
+        any::<[i32; 7]>(),
+        any::<[i64; 2]>(),
         some(stuck),
     );
     let server = server.prop_map(
-        |(range_server, state, is_up, silent_ms, counts, disk_free_space, stuck)| RangeServerStatus {
+        |(range_server, state, is_up, silent_ms, counts, bytes, stuck)| RangeServerStatus {
             range_server,
             state: ServerState(state),
             is_up,
@@ -223,9 +228,11 @@ pub(super) fn cluster() -> impl Strategy<Value = PlacementDriverCluster> {
             follower_range_cnt: counts[2],
             sealed_range_cnt: counts[3],
             incomplete_range_cnt: counts[4],
-            disk_free_space,
+            disk_free_space: bytes[0],
             stuck_range_cnt: counts[5],
             stuck,
+            withheld_range_cnt: counts[6],
+            withheld_bytes: bytes[1],
         },
     );
     let member = (string(), any::<bool>(), string()).prop_map(|(address, is_up, trouble)| MetadataStoreMember {

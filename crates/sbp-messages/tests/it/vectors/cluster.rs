@@ -57,6 +57,8 @@ fn range_server_status(n: &mut Count) -> RangeServerStatus {
         disk_free_space: n.long(),
         stuck_range_cnt: n.int(),
         stuck: n.two(stuck),
+        withheld_range_cnt: n.int(),
+        withheld_bytes: n.long(),
     }
 }
 
@@ -103,6 +105,8 @@ headers! {
         range_missing_replica_cnt: n.short(),
         range_active_cnt: n.short(),
         wanted: n.extension(ServerState::UNSPECIFIED, |_| ServerState::DRAINING),
+        withheld_range_cnt: n.extension(0, Count::int),
+        withheld_bytes: n.extension(0, Count::long),
     };
     ReportMetricsResponse, n => ReportMetricsResponse {
         range_server: Some(range_server(n)),

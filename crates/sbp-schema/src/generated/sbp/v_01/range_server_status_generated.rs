@@ -30,6 +30,8 @@ impl<'a> RangeServerStatus<'a> {
   pub const VT_DISK_FREE_SPACE: ::flatbuffers::VOffsetT = 22;
   pub const VT_STUCK_RANGE_CNT: ::flatbuffers::VOffsetT = 24;
   pub const VT_STUCK: ::flatbuffers::VOffsetT = 26;
+  pub const VT_WITHHELD_RANGE_CNT: ::flatbuffers::VOffsetT = 28;
+  pub const VT_WITHHELD_BYTES: ::flatbuffers::VOffsetT = 30;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -41,8 +43,10 @@ impl<'a> RangeServerStatus<'a> {
     args: &'args RangeServerStatusArgs<'args>
   ) -> ::flatbuffers::WIPOffset<RangeServerStatus<'bldr>> {
     let mut builder = RangeServerStatusBuilder::new(_fbb);
+    builder.add_withheld_bytes(args.withheld_bytes);
     builder.add_disk_free_space(args.disk_free_space);
     builder.add_silent_ms(args.silent_ms);
+    builder.add_withheld_range_cnt(args.withheld_range_cnt);
     if let Some(x) = args.stuck { builder.add_stuck(x); }
     builder.add_stuck_range_cnt(args.stuck_range_cnt);
     builder.add_incomplete_range_cnt(args.incomplete_range_cnt);
@@ -141,6 +145,20 @@ impl<'a> RangeServerStatus<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<StuckRange>>>>(RangeServerStatus::VT_STUCK, None)}
   }
+  #[inline]
+  pub fn withheld_range_cnt(&self) -> i32 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(RangeServerStatus::VT_WITHHELD_RANGE_CNT, Some(0)).unwrap()}
+  }
+  #[inline]
+  pub fn withheld_bytes(&self) -> i64 {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(RangeServerStatus::VT_WITHHELD_BYTES, Some(0)).unwrap()}
+  }
 }
 
 impl ::flatbuffers::Verifiable for RangeServerStatus<'_> {
@@ -161,6 +179,8 @@ impl ::flatbuffers::Verifiable for RangeServerStatus<'_> {
      .visit_field::<i64>("disk_free_space", Self::VT_DISK_FREE_SPACE, false)?
      .visit_field::<i32>("stuck_range_cnt", Self::VT_STUCK_RANGE_CNT, false)?
      .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<StuckRange>>>>("stuck", Self::VT_STUCK, false)?
+     .visit_field::<i32>("withheld_range_cnt", Self::VT_WITHHELD_RANGE_CNT, false)?
+     .visit_field::<i64>("withheld_bytes", Self::VT_WITHHELD_BYTES, false)?
      .finish();
     Ok(())
   }
@@ -178,6 +198,8 @@ pub struct RangeServerStatusArgs<'a> {
     pub disk_free_space: i64,
     pub stuck_range_cnt: i32,
     pub stuck: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<StuckRange<'a>>>>>,
+    pub withheld_range_cnt: i32,
+    pub withheld_bytes: i64,
 }
 impl<'a> Default for RangeServerStatusArgs<'a> {
   #[inline]
@@ -195,6 +217,8 @@ impl<'a> Default for RangeServerStatusArgs<'a> {
       disk_free_space: -1,
       stuck_range_cnt: 0,
       stuck: None,
+      withheld_range_cnt: 0,
+      withheld_bytes: 0,
     }
   }
 }
@@ -253,6 +277,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> RangeServerStatusBuilder<'a, 
     self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(RangeServerStatus::VT_STUCK, stuck);
   }
   #[inline]
+  pub fn add_withheld_range_cnt(&mut self, withheld_range_cnt: i32) {
+    self.fbb_.push_slot::<i32>(RangeServerStatus::VT_WITHHELD_RANGE_CNT, withheld_range_cnt, 0);
+  }
+  #[inline]
+  pub fn add_withheld_bytes(&mut self, withheld_bytes: i64) {
+    self.fbb_.push_slot::<i64>(RangeServerStatus::VT_WITHHELD_BYTES, withheld_bytes, 0);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> RangeServerStatusBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     RangeServerStatusBuilder {
@@ -282,6 +314,8 @@ impl ::core::fmt::Debug for RangeServerStatus<'_> {
       ds.field("disk_free_space", &self.disk_free_space());
       ds.field("stuck_range_cnt", &self.stuck_range_cnt());
       ds.field("stuck", &self.stuck());
+      ds.field("withheld_range_cnt", &self.withheld_range_cnt());
+      ds.field("withheld_bytes", &self.withheld_bytes());
       ds.finish()
   }
 }

@@ -37,6 +37,8 @@ impl<'a> ReportMetricsRequest<'a> {
   pub const VT_RANGE_MISSING_REPLICA_CNT: ::flatbuffers::VOffsetT = 36;
   pub const VT_RANGE_ACTIVE_CNT: ::flatbuffers::VOffsetT = 38;
   pub const VT_WANTED: ::flatbuffers::VOffsetT = 40;
+  pub const VT_WITHHELD_RANGE_CNT: ::flatbuffers::VOffsetT = 42;
+  pub const VT_WITHHELD_BYTES: ::flatbuffers::VOffsetT = 44;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -48,11 +50,13 @@ impl<'a> ReportMetricsRequest<'a> {
     args: &'args ReportMetricsRequestArgs<'args>
   ) -> ::flatbuffers::WIPOffset<ReportMetricsRequest<'bldr>> {
     let mut builder = ReportMetricsRequestBuilder::new(_fbb);
+    if let Some(x) = args.withheld_bytes { builder.add_withheld_bytes(x); }
     builder.add_memory_used(args.memory_used);
     builder.add_disk_unindexed_data_size(args.disk_unindexed_data_size);
     builder.add_disk_free_space(args.disk_free_space);
     builder.add_disk_out_rate(args.disk_out_rate);
     builder.add_disk_in_rate(args.disk_in_rate);
+    if let Some(x) = args.withheld_range_cnt { builder.add_withheld_range_cnt(x); }
     builder.add_uring_pending_task_cnt(args.uring_pending_task_cnt);
     if let Some(x) = args.range_server { builder.add_range_server(x); }
     builder.add_range_active_cnt(args.range_active_cnt);
@@ -204,6 +208,20 @@ impl<'a> ReportMetricsRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<ServerState>(ReportMetricsRequest::VT_WANTED, None)}
   }
+  #[inline]
+  pub fn withheld_range_cnt(&self) -> Option<i32> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i32>(ReportMetricsRequest::VT_WITHHELD_RANGE_CNT, None)}
+  }
+  #[inline]
+  pub fn withheld_bytes(&self) -> Option<i64> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<i64>(ReportMetricsRequest::VT_WITHHELD_BYTES, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for ReportMetricsRequest<'_> {
@@ -231,6 +249,8 @@ impl ::flatbuffers::Verifiable for ReportMetricsRequest<'_> {
      .visit_field::<i16>("range_missing_replica_cnt", Self::VT_RANGE_MISSING_REPLICA_CNT, false)?
      .visit_field::<i16>("range_active_cnt", Self::VT_RANGE_ACTIVE_CNT, false)?
      .visit_field::<ServerState>("wanted", Self::VT_WANTED, false)?
+     .visit_field::<i32>("withheld_range_cnt", Self::VT_WITHHELD_RANGE_CNT, false)?
+     .visit_field::<i64>("withheld_bytes", Self::VT_WITHHELD_BYTES, false)?
      .finish();
     Ok(())
   }
@@ -255,6 +275,8 @@ pub struct ReportMetricsRequestArgs<'a> {
     pub range_missing_replica_cnt: i16,
     pub range_active_cnt: i16,
     pub wanted: Option<ServerState>,
+    pub withheld_range_cnt: Option<i32>,
+    pub withheld_bytes: Option<i64>,
 }
 impl<'a> Default for ReportMetricsRequestArgs<'a> {
   #[inline]
@@ -279,6 +301,8 @@ impl<'a> Default for ReportMetricsRequestArgs<'a> {
       range_missing_replica_cnt: 0,
       range_active_cnt: 0,
       wanted: None,
+      withheld_range_cnt: None,
+      withheld_bytes: None,
     }
   }
 }
@@ -365,6 +389,14 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ReportMetricsRequestBuilder<'
     self.fbb_.push_slot_always::<ServerState>(ReportMetricsRequest::VT_WANTED, wanted);
   }
   #[inline]
+  pub fn add_withheld_range_cnt(&mut self, withheld_range_cnt: i32) {
+    self.fbb_.push_slot_always::<i32>(ReportMetricsRequest::VT_WITHHELD_RANGE_CNT, withheld_range_cnt);
+  }
+  #[inline]
+  pub fn add_withheld_bytes(&mut self, withheld_bytes: i64) {
+    self.fbb_.push_slot_always::<i64>(ReportMetricsRequest::VT_WITHHELD_BYTES, withheld_bytes);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ReportMetricsRequestBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     ReportMetricsRequestBuilder {
@@ -401,6 +433,8 @@ impl ::core::fmt::Debug for ReportMetricsRequest<'_> {
       ds.field("range_missing_replica_cnt", &self.range_missing_replica_cnt());
       ds.field("range_active_cnt", &self.range_active_cnt());
       ds.field("wanted", &self.wanted());
+      ds.field("withheld_range_cnt", &self.withheld_range_cnt());
+      ds.field("withheld_bytes", &self.withheld_bytes());
       ds.finish()
   }
 }
