@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use sbp_e2e::clients::client_with;
+use bytes::Bytes;
+use sbp_e2e::clients::{client_with, contents};
 use sbp_e2e::etcd::Etcd;
 use sbp_e2e::peer::Peer;
 use sbp_e2e::process::{Serving, Setup};
 use sbp_e2e::wait::{LIMIT, bounded_by, until};
+use sbp_etcd::Write;
 use sbp_messages::{
     ClientRole, DescribePlacementDriverClusterRequest, ErrorCode, Feature, HeartbeatRequest, HeartbeatResponse,
     RangeServer, features,
 };
 use sbp_server::{MetadataConfig, Monitor, Roles, Server, ServerConfig, StartError};
 
-use super::questions::{described, leader};
+use super::questions::{append, create, described, leader};
 
 /// The id that a server tells, once it knows it.
 fn id(address: &str) -> String {
@@ -215,6 +217,37 @@ async fn a_server_of_a_cluster_does_not_start_on_the_metadata_of_none_or_of_anot
         assert_refused(both(&second, &own), &[&own_id, &own, &other_id]);
         let server = both(&first, &own).unwrap();
         assert_eq!(id(server.address()), own_id);
+        server.shutdown().unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_from_before_the_id_is_taken_once_the_id_is_put_into_it_by_hand() {
+    bounded_by(LIMIT, async {
+        let directory = tempfile::tempdir().unwrap();
+        let (etcd, store) = crate::started(1).await;
+        let own = etcd.location("own");
+        let here = directory.path().join("here");
+        let server = both(&here, &own).unwrap();
+        let own_id = id(server.address());
+        let client = client_with(server.address(), |_| {});
+        let kept = create(&client, "kept", 1, 1).await;
+        append(&client, kept, "a record".to_owned()).await.unwrap();
+        client.close().await;
+        server.shutdown().unwrap();
+        let key = Bytes::from_static(b"/sbp/own/id");
+        crate::write(&store, vec![Write::Delete(key.clone())]).await.unwrap();
+        assert_refused(both(&here, &own), &[&own_id, &own, "of no cluster"]);
+        // What `etcdctl put /sbp/own/id ID` writes, with the id that the server has named.
+        let value = Bytes::from(own_id.clone());
+        crate::write(&store, vec![Write::Put(key, value, None)]).await.unwrap();
+        let server = both(&here, &own).unwrap();
+        assert_eq!(id(server.address()), own_id);
+        let client = client_with(server.address(), |_| {});
+        append(&client, kept, "another one".to_owned()).await.unwrap();
+        assert_eq!(contents(&client, kept).await.len(), 2);
+        client.close().await;
         server.shutdown().unwrap();
     })
     .await;

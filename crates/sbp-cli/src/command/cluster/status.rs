@@ -65,7 +65,9 @@ pub(crate) fn run(connection: &Connection, json: bool, terminal: &mut Terminal) 
     ))?;
     for server in servers {
         show_stuck(server, terminal)?;
-        show_withheld(server, terminal)?;
+        if let Some(withheld) = withheld(server) {
+            terminal.line(withheld)?;
+        }
     }
     terminal.flush()
 }
@@ -108,17 +110,20 @@ pub(super) fn show_stuck(server: &RangeServerStatus, terminal: &mut Terminal) ->
     Ok(())
 }
 
-/// What a server keeps of streams that the placement driver does not know.
-fn show_withheld(server: &RangeServerStatus, terminal: &mut Terminal) -> Result<(), CliError> {
-    if server.withheld_range_cnt == 0 {
-        return Ok(());
-    }
-    terminal.line(format_args!(
-        "server {} keeps {} ranges with {} bytes that it does not serve: the placement driver does not know their streams",
-        number(server),
-        server.withheld_range_cnt,
-        server.withheld_bytes
-    ))
+/// What a server keeps of streams that the placement driver does not know, in words; `None` if nothing.
+fn withheld(server: &RangeServerStatus) -> Option<String> {
+    let RangeServerStatus {
+        withheld_range_cnt: ranges,
+        withheld_bytes: bytes,
+        ..
+    } = server;
+    (*ranges > 0).then(|| {
+        format!(
+            "server {} keeps {ranges} ranges with {bytes} bytes that it does not serve: the placement driver does not know their \
+             streams",
+            number(server)
+        )
+    })
 }
 
 /// How many ranges a server holds that count.
@@ -227,4 +232,35 @@ fn to_json(id: Option<ClusterId>, cluster: &PlacementDriverCluster) -> Value {
         "copies_under_way": cluster.copying_range_cnt,
         "ranges_waiting_for_a_copy": cluster.waiting_range_cnt,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use sbp_messages::RangeServer;
+    use sbp_types::ServerId;
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_keeps_and_does_not_serve_is_told_where_there_is_any() {
+        let mut server = RangeServerStatus {
+            range_server: Some(RangeServer {
+                server_id: ServerId(3),
+                ..RangeServer::default()
+            }),
+            ..RangeServerStatus::default()
+        };
+        assert_eq!(withheld(&server), None);
+        (server.withheld_range_cnt, server.withheld_bytes) = (2, 4_096);
+        let told = withheld(&server).unwrap();
+        assert!(
+            told.starts_with("server 3 keeps 2 ranges with 4096 bytes that it does not serve"),
+            "{told}"
+        );
+        let json = server_json(&server);
+        assert_eq!(
+            (&json["withheld_ranges"], &json["withheld_bytes"]),
+            (&json!(2), &json!(4_096))
+        );
+    }
 }
