@@ -1,10 +1,13 @@
 //! What one server alone had of a stream, in several ranges: it is copied, and leaves its server, and the copies are never taken for
 //! the state of its writers.
 
+use bytes::Bytes;
 use sbp_e2e::admin::{Admin, numbered, open_next, seal};
 use sbp_e2e::peer::Peer;
 use sbp_e2e::wait::until;
-use sbp_messages::{ErrorCode, Range, SealKind, ServerState, Stream, UpdateStreamsRequest, UpdateStreamsResponse};
+use sbp_messages::{
+    AppendResult, ErrorCode, Range, SealKind, ServerState, Stream, UpdateStreamsRequest, UpdateStreamsResponse,
+};
 use sbp_types::{Offset, RangeIndex, ServerId, StreamId};
 
 use super::cluster::{Cluster, eager, servers};
@@ -43,36 +46,32 @@ fn filled(cluster: &Cluster) -> (StreamId, ServerId) {
     (stream, on[0])
 }
 
-/// What the writer is told, wherever its appends go now that one server may be `gone`: its old batches are there, also those of sealed ranges, one of before it
-/// was opened again is refused, and it goes on where it was.
-fn expect_judged(cluster: &Cluster, stream: StreamId, gone: Option<ServerId>) {
-    let next = until("a primary", || {
+/// What the stream's primary says to a batch of the writer, once there is one that judges it: a range may be sealed and go on
+/// elsewhere at any time, and one server may be `gone`.
+fn judged(cluster: &Cluster, stream: StreamId, gone: Option<ServerId>, batch: &Bytes) -> AppendResult {
+    until("a primary", || {
         let primary = Some(servers(&cluster.last(stream))[0]).filter(|primary| Some(*primary) != gone)?;
-        let mut peer = cluster.peer(primary);
-        let repeat = append(&mut peer, stream, &batch(2, STORED - 1));
+        let result = append(&mut cluster.peer(primary), stream, batch);
         let again = [ErrorCode::RANGE_NOT_FOUND, ErrorCode::RANGE_ALREADY_SEALED];
-        assert!(
-            repeat.status.is_success() || again.contains(&repeat.status.code),
+        (!again.contains(&result.status.code)).then_some(result)
+    })
+}
+
+/// What the writer is told, wherever its appends go now: its old batches are there, also those of sealed ranges, one of before it
+/// was opened again is refused, and so is one before which others are missing.
+fn expect_judged(cluster: &Cluster, stream: StreamId, gone: Option<ServerId>) {
+    let judged = |epoch, sequence| judged(cluster, stream, gone, &batch(epoch, sequence));
+    for sequence in (0..STORED).rev() {
+        let repeat = judged(2, sequence);
+        let found = repeat.base_offset.map(|offset| offset.0);
+        assert_eq!(
+            (repeat.status.code, repeat.duplicate, found),
+            (ErrorCode::NONE, true, Some(sequence)),
             "{repeat:?}"
         );
-        repeat.status.is_success().then_some(peer)
-    });
-    let mut peer = next;
-    for sequence in 0..STORED {
-        let repeat = append(&mut peer, stream, &batch(2, sequence));
-        let code = (
-            repeat.status.code,
-            repeat.duplicate,
-            repeat.base_offset.map(|offset| offset.0),
-        );
-        assert_eq!(code, (ErrorCode::NONE, true, Some(sequence)), "{repeat:?}");
     }
-    assert_eq!(
-        append(&mut peer, stream, &batch(1, STORED)).status.code,
-        ErrorCode::WRITER_FENCED
-    );
-    let gap = append(&mut peer, stream, &batch(2, STORED + 1));
-    assert_eq!(gap.status.code, ErrorCode::SEQUENCE_GAP);
+    assert_eq!(judged(1, STORED).status.code, ErrorCode::WRITER_FENCED);
+    assert_eq!(judged(2, STORED + 1).status.code, ErrorCode::SEQUENCE_GAP);
 }
 
 fn update(cluster: &Cluster, stream: StreamId, replica_nums: i8, ack_count: i8) {
@@ -140,12 +139,9 @@ fn all_ranges_that_one_server_alone_had_are_copied_when_the_stream_is_to_have_th
         expect_judged(&cluster, stream, None);
         until("the server", || cluster.status_of(other).is_up.then_some(()));
     }
-    let primary = servers(&cluster.last(stream))[0];
-    let stored = append(&mut cluster.peer(primary), stream, &batch(2, STORED));
-    assert_eq!(
-        (stored.status.code, stored.base_offset.map(|at| at.0)),
-        (ErrorCode::NONE, Some(STORED))
-    );
+    let stored = judged(&cluster, stream, None, &batch(2, STORED));
+    let found = stored.base_offset.map(|offset| offset.0);
+    assert_eq!((stored.status.code, found), (ErrorCode::NONE, Some(STORED)));
 }
 
 #[test]
