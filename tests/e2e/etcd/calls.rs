@@ -110,7 +110,13 @@ async fn pages_that_are_too_large_for_one_answer_come_in_smaller_ones() {
             limit: 1_000,
             revision: None,
         };
-        let page = client.page(&request).await.unwrap();
+        // A machine with other work can need more than the time of a call for so many bytes.
+        let page = loop {
+            match client.page(&request).await {
+                Err(error) if matches!(error.failure, Failure::NoAnswer(_)) => {}
+                answered => break answered.unwrap(),
+            }
+        };
         assert!(page.more && (1..20).contains(&page.keys.len()), "{}", page.keys.len());
     })
     .await;

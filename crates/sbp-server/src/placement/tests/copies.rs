@@ -536,6 +536,9 @@ fn servers_are_asked_about_all_ranges_in_turn() {
     let mut scene = Scene::new(1);
     for index in 0..5 {
         scene.range(index, &[1, 2], &[], false);
+    }
+    scene.range(5, &[2], &[], true);
+    for index in 0..5 {
         scene.apply(Command::ReleaseCopies {
             key: key(index),
             away: ids(&[1]),
@@ -555,6 +558,7 @@ fn servers_are_asked_about_all_ranges_in_turn() {
 fn where_it_cannot_be_kept_who_was_let_go_of_a_range_nobody_is_told_to_remove_it() {
     let mut scene = Scene::new(1);
     scene.range(0, &[1, 2], &[], false);
+    scene.range(1, &[2], &[], true);
     let release = Command::ReleaseCopies {
         key: key(0),
         away: ids(&[1]),
