@@ -535,6 +535,17 @@ pub fn restore_order(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
+/// The superblock of a directory without the number of its server; `None` if these bytes are no superblock.
+#[must_use]
+pub fn without_server_id(superblock: &[u8]) -> Option<Vec<u8>> {
+    let superblock = Superblock::parse(superblock).ok()?;
+    let without = Superblock {
+        server_id: None,
+        ..superblock
+    };
+    Some(without.encode())
+}
+
 impl BackupFile {
     /// A file of a backup that the log knows nothing of.
     #[must_use]

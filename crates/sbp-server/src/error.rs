@@ -114,6 +114,17 @@ pub enum StartError {
         /// The role it belongs to.
         found: &'static str,
     },
+    /// The directory was made from a backup of a range server that had ranges.
+    #[error(
+        "{} was restored from a backup of a range server. What was appended to its ranges since then is not in it, and the others of \
+         its cluster would count on it for that: start with an empty data directory, which gets its copies from the other servers. \
+         Where no other server has these ranges, restore the backup with --keep-number",
+        .path.display()
+    )]
+    RestoredMember {
+        /// The data directory.
+        path: PathBuf,
+    },
     /// The directory belongs to one cluster, and the metadata in the etcd are those of another one.
     #[error(
         "the data directory {} belongs to the cluster {known}, and the metadata in {store} are {found}: give the location of \

@@ -187,6 +187,7 @@ impl OpenedRoles {
         let server_id = match storage.server_id {
             Some(id) => id,
             None => {
+                storage::check_not_restored(&storage, &directory)?;
                 let id = candidate.first_id(context)?;
                 storage::join(&mut storage, &directory, &parts.cluster, id)?;
                 id
@@ -217,6 +218,7 @@ impl OpenedRoles {
         let server_id = match storage.server_id {
             Some(id) => id,
             None => {
+                storage::check_not_restored(&storage, &directory)?;
                 // It is kept with the number.
                 let cluster = OwnCluster::joining(&parts.cluster, &directory, true, |_, _| {});
                 let drivers = Drivers::new(placement_driver, |address| context.channel(address, None, &cluster));

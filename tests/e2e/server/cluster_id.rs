@@ -101,11 +101,54 @@ fn a_restored_directory_belongs_to_the_cluster_that_it_was_backed_up_in() {
     is_registered(&monitor);
     ranges.shutdown().unwrap();
     back_up(&of_ranges, &backup, false).unwrap();
-    restore(&backup, &restored, RestoreOptions::default(), &mut |_, _| {}).unwrap();
+    let options = RestoreOptions {
+        keep_number: true,
+        ..RestoreOptions::default()
+    };
+    restore(&backup, &restored, options, &mut |_, _| {}).unwrap();
     let monitor = Monitor::default();
     let ranges = range_server(&restored, &other, &monitor);
     assert_eq!(id(&ranges), id(&own));
     says(&monitor, &[&restored.display().to_string(), &id(&own), &id(&other)]);
+}
+
+#[test]
+fn what_a_range_server_had_at_a_backup_is_served_again_only_where_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let [of_ranges, backup, restored, kept] =
+        ["rs", "backup", "restored", "kept"].map(|name| directory.path().join(name));
+    let driver = placement_driver(&directory.path().join("pd"), "127.0.0.1:0");
+    let monitor = Monitor::default();
+    let ranges = range_server(&of_ranges, &driver, &monitor);
+    is_registered(&monitor);
+    let stream = Peer::connect(&driver).create("kept");
+    assert_eq!(Peer::connect(&ranges).store(stream, b"before"), 0);
+    ranges.shutdown().unwrap();
+    back_up(&of_ranges, &backup, false).unwrap();
+    // Others would count on it for what came since.
+    let made = restore(&backup, &restored, RestoreOptions::default(), &mut |_, _| {}).unwrap();
+    assert!(made.without_number);
+    let refused = Server::start(ServerConfig {
+        roles: Roles::RangeServer {
+            placement_driver: vec![driver.address().to_owned()],
+        },
+        ..config(Some(&restored))
+    });
+    match refused {
+        Err(StartError::RestoredMember { path }) => assert_eq!(path, restored),
+        other => panic!("{other:?}"),
+    }
+    // Nobody else has it.
+    let options = RestoreOptions {
+        keep_number: true,
+        ..RestoreOptions::default()
+    };
+    let made = restore(&backup, &kept, options, &mut |_, _| {}).unwrap();
+    assert!(!made.without_number);
+    let monitor = Monitor::default();
+    let ranges = range_server(&kept, &driver, &monitor);
+    is_registered(&monitor);
+    assert_eq!(Peer::connect(&ranges).fetch_all(stream, 0).len(), 1);
 }
 
 #[test]

@@ -82,6 +82,10 @@ pub(crate) struct Restore {
     /// Restore also a damaged backup: what is lost is named, and the restored server answers reads of it with 2502.
     #[arg(long)]
     pub(crate) with_damage: bool,
+    /// Let a range server whose metadata are elsewhere keep its number, so that it is taken for the one that was backed up. Only where
+    /// no other server has its ranges: what it has acknowledged since the backup is lost then.
+    #[arg(long)]
+    pub(crate) keep_number: bool,
     /// One JSON object, the manifest, instead of text.
     #[arg(long)]
     pub(crate) json: bool,

@@ -22,6 +22,7 @@ pub(crate) fn restore(restore: &Restore, terminal: &mut Terminal) -> Result<(), 
     let bar = progress(0, "bytes");
     let options = RestoreOptions {
         with_damage: restore.with_damage,
+        keep_number: restore.keep_number,
     };
     let restored = sbp_server::restore(&restore.backup, &restore.to, options, &mut |done, all| {
         bar.set_length(all);
@@ -30,6 +31,13 @@ pub(crate) fn restore(restore: &Restore, terminal: &mut Terminal) -> Result<(), 
     bar.finish_and_clear();
     let restored = restored?;
     write(&restored.manifest, &restored.faults, restore.json, terminal)?;
+    if restored.without_number && !restore.json {
+        terminal.line(
+            "a range server of a cluster: with ranges it does not start, unless restored with --keep-number; an empty directory gets \
+             its copies from the other servers",
+        )?;
+        terminal.flush()?;
+    }
     match restored.faults.len() {
         0 => Ok(()),
         faults => Err(CliError::RestoredDamage {

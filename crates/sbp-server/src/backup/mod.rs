@@ -11,13 +11,15 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sbp_log::{BackingUp, BackupFile, FileLock, FileSystem, LogBackup, OpenMode, RealFileSystem, restore_order};
+use sbp_log::{
+    BackingUp, BackupFile, FileLock, FileSystem, LogBackup, OpenMode, RealFileSystem, restore_order, without_server_id,
+};
 use sbp_types::{RangeIndex, RangeKey, StreamId};
 
 use crate::error::StartError;
 use crate::meta::{self, MetadataStore, RedbStore};
 use crate::range::HeldRange;
-use crate::storage::{Stored, log_error, metadata_error};
+use crate::storage::{Stored, install, log_error, metadata_error};
 use crate::verify::{DirectoryFault, SUPERBLOCK, verify};
 pub use manifest::{BackupManifest, ManifestFile, ManifestStream};
 
@@ -372,6 +374,10 @@ pub struct RestoreOptions {
     /// Restore also a backup that is damaged, unless no server would start on it. The server on what is restored finds
     /// the damage and answers reads of the records that it costs with 2502.
     pub with_damage: bool,
+    /// Keep the number of a range server whose metadata are elsewhere, so that it is taken for the one that was backed up. What that
+    /// one has acknowledged since the backup is not in it: others must not count on it for that, so this is for ranges that no other
+    /// server has.
+    pub keep_number: bool,
 }
 
 /// A directory that was made from a backup.
@@ -383,6 +389,8 @@ pub struct Restored {
     /// Damage of the backup that its server did not know of, and that is now in the directory too: none without
     /// [`RestoreOptions::with_damage`].
     pub faults: Vec<DirectoryFault>,
+    /// Whether it has lost the number of its range server. With ranges, it does not start then.
+    pub without_number: bool,
 }
 
 /// Copies a backup into the new data directory `target`, once every checksum in it is right, but for those of records that
@@ -423,18 +431,36 @@ pub fn restore(
     {
         return refuse(format!("{error}; no server starts on this"));
     }
+    let without_number = !options.keep_number && is_of_a_range_server(backup)?;
     RealFileSystem.create_dir_all(target).map_err(at(target))?;
     let names = manifest.files.iter().map(|file| file.name.clone()).collect();
     for name in restore_order(names) {
         let file = backup.join(&name);
-        let listed = copy(backup, target, &manifest, &name, options.with_damage)?;
+        let listed = copy(backup, target, &manifest, &name, (options.with_damage, without_number))?;
         if !listed && !faults.iter().any(|fault| fault.file == file) {
             let to = fs::metadata(&file).map_err(at(&file))?.len();
             faults.push(DirectoryFault::of_file(file, to, NOT_LISTED.to_owned()));
         }
     }
     RealFileSystem.sync_dir(target).map_err(at(target))?;
-    Ok(Restored { manifest, faults })
+    Ok(Restored {
+        manifest,
+        faults,
+        without_number,
+    })
+}
+
+/// Whether a backup is of a range server whose metadata are elsewhere.
+fn is_of_a_range_server(backup: &Path) -> Result<bool, BackupError> {
+    let path = backup.join(meta::FILE);
+    let bytes = fs::read(&path).map_err(at(&path))?;
+    let stored = meta::read_copy(bytes).map_err(|error| BackupError::Damaged {
+        path: backup.to_owned(),
+        faults: 1,
+        first: format!("{}: {error}", path.display()),
+    })?;
+    let stored = install(stored.changes);
+    Ok(!stored.has_placement())
 }
 
 /// Copies one file, if it is the one that the manifest names, or may be damaged. Returns whether it is that one.
@@ -443,7 +469,7 @@ fn copy(
     target: &Path,
     manifest: &BackupManifest,
     name: &str,
-    with_damage: bool,
+    (with_damage, without_number): (bool, bool),
 ) -> Result<bool, BackupError> {
     let (from, to) = (backup.join(name), target.join(name));
     let bytes = fs::read(&from).map_err(at(&from))?;
@@ -456,6 +482,10 @@ fn copy(
             first: format!("{name}: {NOT_LISTED}"),
         });
     }
+    let bytes = match name {
+        SUPERBLOCK if without_number => without_server_id(&bytes).unwrap_or(bytes),
+        _ => bytes,
+    };
     let written = RealFileSystem.open(&to, OpenMode::Truncate).and_then(|file| {
         // The log writes on behind its last group, and must find room there.
         if let Some(length) = sbp_log::unsealed_length(&from, &bytes) {

@@ -159,7 +159,7 @@ pub(crate) fn open_without_metadata(parts: &StorageParts, config: LogConfig) -> 
         ranges: owner,
         ..
     } = open_without_ranges(parts, config)?;
-    if state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1) {
+    if has_placement(&state) {
         return Err(StartError::OtherRole {
             path: directory,
             found: "a placement driver that has its metadata in it",
@@ -199,7 +199,7 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
         starts,
         cluster,
     } = Opened::new(parts, config)?;
-    if state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1) {
+    if has_placement(&state) {
         return Err(StartError::OtherRole {
             path: directory,
             found: "a placement driver",
@@ -224,6 +224,17 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
         ranges,
         hosted_ranges: HostedRanges::new(state, held, let_go, followed),
         store,
+    })
+}
+
+/// Refuses a directory that has ranges and no number: it was made from a backup, and others would count on it for what was
+/// appended since.
+pub(crate) fn check_not_restored(storage: &RangeStorage, directory: &Path) -> Result<(), StartError> {
+    if storage.hosted_ranges.ranges.is_empty() {
+        return Ok(());
+    }
+    Err(StartError::RestoredMember {
+        path: directory.to_owned(),
     })
 }
 
@@ -471,6 +482,17 @@ pub(crate) struct Stored {
     pub(crate) followed: Term,
     /// The cluster that the directory belongs to, where that is known.
     pub(crate) cluster: Option<ClusterId>,
+}
+
+impl Stored {
+    /// Whether a placement driver has its metadata here.
+    pub(crate) fn has_placement(&self) -> bool {
+        has_placement(&self.state)
+    }
+}
+
+fn has_placement(state: &PlacementState) -> bool {
+    state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1)
 }
 
 /// Applies the stored changes of both roles.
