@@ -189,6 +189,46 @@ def replace(servers: Servers, name: str, command: Path) -> None:
     servers.wait_until_whole(within=WITHIN)
 
 
+def replace_with_kills(servers: Servers, name: str, command: Path) -> None:
+    """Kills a server, starts this command on its directory, kills that as soon as it answers, and starts it again."""
+    process = servers.processes[name]
+    process.kill()
+    process.sbp_command = command
+    process.start()
+    process.kill()
+    process.start()
+    servers.wait_until_whole(within=WITHIN)
+
+
+class EarlierClient:
+    """The command of the earlier version, as a client of servers of whichever version."""
+
+    def __init__(self, servers: Servers, command: Path) -> None:
+        self._servers = servers
+        self._command = command
+        self._appended: list[str] = []
+        with servers.connect() as client:
+            client.create_stream("of-earlier-clients", replicas=3, acks=2)
+
+    def works(self, when: str) -> None:
+        """Appends, and reads all that was appended before."""
+        lines = [f"{when} {number}" for number in range(10)]
+        self._run("append", "of-earlier-clients", given="".join(f"{line}\n" for line in lines))
+        self._appended += lines
+        fetched = self._run("fetch", "of-earlier-clients", "--json").splitlines()
+        assert [json.loads(line)["value"] for line in fetched] == self._appended
+        made = f"made-{when}"
+        self._run("stream", "create", made, "--replicas", "3", "--acks", "2")
+        assert made in self._run("stream", "list")
+        self._run("stream", "delete", made)
+
+    def _run(self, *arguments: str, given: str = "") -> str:
+        command = [str(self._command), *arguments, "--servers", self._servers.address]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=WITHIN)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
 def present() -> Path:
     return Path(sys.executable).with_name("sbp")
 
@@ -238,6 +278,31 @@ def test_servers_are_upgraded_one_at_a_time(servers: Servers, tmp_path: Path, le
         traffic.goes_on()
         traffic.check()
         administrator.check()
+    verify(servers, tmp_path)
+
+
+def test_servers_that_are_killed_while_they_are_upgraded_go_on(servers: Servers, tmp_path: Path) -> None:
+    administrator = Administrator(servers)
+    with Traffic(servers) as traffic:
+        for name in servers.processes:
+            traffic.goes_on()
+            replace_with_kills(servers, name, present())
+            administrator.works(f"killed-{name}")
+        eventually(lambda: record_versions(servers) == {WITH_STARTS}, WITHIN)
+        traffic.goes_on()
+        traffic.check()
+        administrator.check()
+    verify(servers, tmp_path)
+
+
+def test_clients_of_before_go_on_with_upgraded_servers(servers: Servers, earlier_command: Path, tmp_path: Path) -> None:
+    client = EarlierClient(servers, earlier_command)
+    client.works("before")
+    for name in servers.processes:
+        replace(servers, name, present())
+        client.works(f"upgraded-{name}")
+    eventually(lambda: record_versions(servers) == {WITH_STARTS}, WITHIN)
+    client.works("after")
     verify(servers, tmp_path)
 
 
