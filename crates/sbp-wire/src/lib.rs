@@ -21,7 +21,7 @@ mod deadlines;
 mod endpoint;
 mod intake;
 mod payload;
-#[cfg(feature = "testing")]
+#[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod write_queue;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::BufMut;
 
-use crate::Endpoint;
+use crate::{Endpoint, WriteQueue};
 
 /// Inputs up to this length are cut at every position, longer ones at the first and last so many.
 const CUT_EVERYWHERE: usize = 8 * 1024;
@@ -61,4 +61,27 @@ pub fn transmitted<E: Endpoint>(endpoint: &mut E, now: Instant) -> Vec<u8> {
 /// All events that there are.
 pub fn events<E: Endpoint>(endpoint: &mut E) -> Vec<E::Event> {
     std::iter::from_fn(|| endpoint.poll_event()).collect()
+}
+
+/// Writes everything that a queue has, at most `step` bytes and `iovecs` slices at a time, as a socket takes them.
+///
+/// # Panics
+/// When the queue has bytes and offers none, or offers an empty slice.
+#[allow(clippy::panic, reason = "that is how a test fails")]
+pub fn write_out(queue: &mut WriteQueue, step: usize, iovecs: usize) -> Vec<u8> {
+    let mut out = Vec::new();
+    while !queue.is_empty() {
+        let mut slices = vec![IoSlice::new(&[]); iovecs];
+        let count = queue.slices(&mut slices);
+        assert!(count > 0, "a queue with bytes offers a slice");
+        let mut left = step;
+        for slice in slices.iter().take(count) {
+            assert!(!slice.is_empty(), "no slice is empty");
+            let taken = slice.len().min(left);
+            out.extend(slice.iter().take(taken));
+            left -= taken;
+        }
+        queue.advance(step - left);
+    }
+    out
 }

@@ -2,6 +2,8 @@ use std::io::IoSlice;
 
 use bytes::BytesMut;
 
+use sbp_wire::testing;
+
 use super::*;
 use crate::{CallId, FORMAT_FLATBUFFERS, Frame, MAX_FRAME_LENGTH, PRELUDE_LENGTH};
 
@@ -19,21 +21,7 @@ fn head(raw_call_id: u32) -> FrameHead {
 
 /// Writes everything, at most `step` bytes and `iovecs` slices at a time.
 fn write_out(queue: &mut WriteQueue, step: usize, iovecs: usize) -> BytesMut {
-    let mut out = BytesMut::new();
-    while !queue.is_empty() {
-        let mut slices = vec![IoSlice::new(&[]); iovecs];
-        let count = queue.slices(&mut slices);
-        assert!(count > 0, "a queue with bytes offers a slice");
-        let mut left = step;
-        for slice in slices.iter().take(count) {
-            assert!(!slice.is_empty(), "no slice is empty");
-            let taken = slice.len().min(left);
-            out.extend_from_slice(&slice[..taken]);
-            left -= taken;
-        }
-        queue.advance(step - left);
-    }
-    out
+    BytesMut::from(&testing::write_out(queue, step, iovecs)[..])
 }
 
 fn decode_all(mut bytes: BytesMut) -> Vec<Frame> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::write_out;
 
 /// Pushes a frame of so many bytes as protocols do: small ones whole.
 fn push(queue: &mut WriteQueue, length: usize) {
@@ -7,25 +8,6 @@ fn push(queue: &mut WriteQueue, length: usize) {
     } else {
         queue.push(&vec![1; length]);
     }
-}
-
-/// Writes everything, at most `step` bytes and `iovecs` slices at a time.
-fn write_out(queue: &mut WriteQueue, step: usize, iovecs: usize) -> Vec<u8> {
-    let mut out = Vec::new();
-    while !queue.is_empty() {
-        let mut slices = vec![IoSlice::new(&[]); iovecs];
-        let count = queue.slices(&mut slices);
-        assert!(count > 0, "a queue with bytes offers a slice");
-        let mut left = step;
-        for slice in slices.iter().take(count) {
-            assert!(!slice.is_empty(), "no slice is empty");
-            let taken = slice.len().min(left);
-            out.extend_from_slice(&slice[..taken]);
-            left -= taken;
-        }
-        queue.advance(step - left);
-    }
-    out
 }
 
 #[test]
