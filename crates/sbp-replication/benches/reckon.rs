@@ -44,8 +44,8 @@ fn appends(criterion: &mut Criterion) {
             copy.synced(to);
             copy.sent(ServerId(2), None, to);
             copy.sent(ServerId(3), None, to);
-            copy.heard(ServerId(2), None, Answer::Synced(to));
-            copy.heard(ServerId(3), None, Answer::Synced(to));
+            copy.heard(ServerId(2), None, None, Answer::Synced(to));
+            copy.heard(ServerId(3), None, None, Answer::Synced(to));
             black_box(copy.acknowledged())
         });
     });

@@ -106,24 +106,24 @@ pub enum NotTaken {
     OutOfPlace,
 }
 
-/// Tells entries that were sent before a sender began again at an earlier place from those that it sent since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Round(pub(crate) u32);
+/// Tells entries that were sent before a sender began again at an earlier place, or was ordered anew to send them, from those
+/// that it sent since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Round {
+    /// Which order of this sender, of all that it was given; 0 for what it sends as primary.
+    pub(crate) order: u32,
+    /// How often it began again since.
+    pub(crate) again: u32,
+}
 
 /// What a follower answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Answer {
     /// Everything before this place is synced there.
     Synced(Position),
-    /// The follower's copy ends here: send what follows.
-    GoOn {
-        /// The end of its copy.
-        at: Position,
-        /// What [`sent`](crate::Replica::sent) said of the entry that is answered. With many entries under way each is
-        /// answered so; the first answer makes the sender begin again, the others are older than that. `None` where the
-        /// caller has waited until nothing was under way.
-        round: Option<Round>,
-    },
+    /// The follower's copy ends here: send what follows. With many entries under way each is answered so; the first answer
+    /// makes the sender begin again, the others are older than that ([`Round`]).
+    GoOn(Position),
     /// It takes nothing: nothing more is sent before the connection is made anew or
     /// [`disconnected`](crate::Replica::disconnected) is called for another reason.
     Refused(NotTaken),
@@ -134,7 +134,7 @@ impl Answer {
     #[must_use]
     pub fn place(self) -> Option<Position> {
         match self {
-            Self::Synced(at) | Self::GoOn { at, .. } => Some(at),
+            Self::Synced(at) | Self::GoOn(at) => Some(at),
             Self::Refused(_) => None,
         }
     }

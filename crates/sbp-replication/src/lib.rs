@@ -24,8 +24,9 @@
 //!   below. So a fence is made durable together with the place where the copy ended ([`Replica::fenced_at`]).
 //! - A seal that has too few complete copies writes back to any server of the set that can be reached, also to one that did not
 //!   vote; when nobody who has everything can be reached, it begins anew, and may find a lower end.
-//! - The answer to an order to write back is for the end that the order named, also when it arrives later; an earlier order may
-//!   have named less, and no such answer is one to the primary.
+//! - The answer to an order to write back is for that order alone, also when it arrives later: it is no answer to the primary, and
+//!   none to the order of another seal, to the same end or a lower one. The server may have lost meanwhile what it had, and said so
+//!   with its vote ([`Rule::AskedAnew`]).
 //! - A range that a server learns of by an order to fence it is never opened there: its primary may not know the end of the
 //!   range before it, and would begin it with an older state of the writers.
 //! - The state of the writers may come in parts. A copy that has some of them knows no more of the writers than one that has

@@ -21,27 +21,29 @@ pub(crate) struct Peer {
     pub(crate) sent: Position,
     /// Nothing behind this place was ever sent to it, so that it can have nothing there; `None` where it may have entries
     /// from others too.
-    pub(crate) most: Most,
+    pub(crate) most: Uncompared<Option<Position>>,
+    /// The number of the order to send to it; 0 for what is sent to it as primary.
+    order: Uncompared<u32>,
     /// How often the sender began again on the present connection.
-    pub(crate) round: Round,
+    again: u32,
     /// Whether the server takes nothing: it is sent nothing until its connection is made anew.
     pub(crate) is_halted: bool,
 }
 
-/// The place behind which a server can have nothing. Two worlds of a search that differ in it alone are the same: it changes
-/// nothing while nobody says what is not so.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Most(pub(crate) Option<Position>);
+/// What changes nothing while nobody says what is not so, and answers arrive at once. Two worlds of a search, where that holds,
+/// are the same if they differ in it alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Uncompared<T>(pub(crate) T);
 
-impl PartialEq for Most {
+impl<T> PartialEq for Uncompared<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Most {}
+impl<T> Eq for Uncompared<T> {}
 
-impl Hash for Most {
+impl<T> Hash for Uncompared<T> {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
@@ -52,16 +54,25 @@ impl Peer {
             server,
             synced: from,
             sent: from,
-            most: Most(None),
-            round: Round::default(),
+            most: Uncompared(None),
+            order: Uncompared(0),
+            again: 0,
             is_halted: false,
+        }
+    }
+
+    /// A server that entries are sent to by this order.
+    pub(crate) fn ordered(server: ServerId, from: Position, order: u32) -> Self {
+        Self {
+            order: Uncompared(order),
+            ..Self::new(server, from)
         }
     }
 
     /// A server that has entries from this sender alone.
     fn follower(server: ServerId, from: Position) -> Self {
         Self {
-            most: Most(Some(from)),
+            most: Uncompared(Some(from)),
             ..Self::new(server, from)
         }
     }
@@ -72,8 +83,20 @@ impl Peer {
         self.most.0 = self.most.0.map(|most| most.max(to));
     }
 
-    /// It has answered. The sender has nothing before `first`.
-    pub(crate) fn hear(&mut self, answer: Answer, first: Position) -> Standing {
+    /// What tells the answer to an entry that is sent now from others.
+    pub(crate) fn round(&self) -> Round {
+        Round {
+            order: self.order.0,
+            again: self.again,
+        }
+    }
+
+    /// It has answered to an entry of this round; `None` if nothing else was under way. The sender has nothing before `first`.
+    pub(crate) fn hear(&mut self, answer: Answer, round: Option<Round>, first: Position) -> Standing {
+        // What it said before this order says nothing of what it has now.
+        if round.is_some_and(|round| round.order != self.order.0) {
+            return Standing::Sound;
+        }
         // What it cannot have counts for nothing, not even for what it may have.
         if let (Some(place), Some(most)) = (answer.place(), self.most.0)
             && place > most
@@ -91,9 +114,9 @@ impl Peer {
                 self.sent = self.sent.max(self.synced);
                 Standing::Sound
             }
-            Answer::GoOn { round: Some(round), .. } if round != self.round => Standing::Sound,
-            Answer::GoOn { at, .. } => {
-                self.round.0 += 1;
+            Answer::GoOn(_) if round.is_some_and(|round| round.again != self.again) => Standing::Sound,
+            Answer::GoOn(at) => {
+                self.again = self.again.wrapping_add(1);
                 let has_less = at < self.synced;
                 // It counts for less from now on.
                 self.synced = self.synced.min(at);
@@ -120,14 +143,14 @@ impl Peer {
     /// It is sent again what it is not known to have, while what was sent before may still be answered.
     pub(crate) fn begin_again(&mut self) {
         self.sent = self.synced;
-        self.round.0 = self.round.0.wrapping_add(1);
+        self.again = self.again.wrapping_add(1);
         self.is_halted = false;
     }
 
     /// The connection is gone, and with it all answers to what was sent.
     pub(crate) fn disconnected(&mut self) {
         self.sent = self.synced;
-        self.round = Round::default();
+        self.again = 0;
         self.is_halted = false;
     }
 }

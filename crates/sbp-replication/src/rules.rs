@@ -62,6 +62,9 @@ pub enum Rule {
     WriteBack,
     /// What is written back counts when it is synced.
     WriteBackSynced,
+    /// What a server answered before the order to send it something counts for that order no more: it may have lost since what it
+    /// had then.
+    AskedAnew,
     /// What is written back confirms nothing: it counts for its seal, not for the primary.
     WrittenBackConfirmsNothing,
     /// Of two ends the one that is stored first is the end.
@@ -91,7 +94,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::DeposedDriverWritesNothing,
         Self::LostDiskIsANewServer,
         Self::QuorumsOfTheSet,
@@ -119,6 +122,7 @@ impl Rule {
         Self::End,
         Self::WriteBack,
         Self::WriteBackSynced,
+        Self::AskedAnew,
         Self::WrittenBackConfirmsNothing,
         Self::FirstEndWins,
         Self::SuccessorIsComplete,

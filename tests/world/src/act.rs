@@ -1,7 +1,7 @@
 //! What happens when one thing happens: to writers and readers, on the network, on a server.
 
 use sbp_replication::{Answer, EndTold, Offered, Rule, Verdict};
-use sbp_types::{Position, RangeIndex, ServerId};
+use sbp_types::{Position, RangeIndex};
 
 use crate::action::Action;
 use crate::entries::{Append, Batch};
@@ -296,10 +296,7 @@ impl World {
             return;
         }
         let answer = match verdict {
-            Some(Verdict::GoOn(at)) => Answer::GoOn {
-                at,
-                round: Some(message.round),
-            },
+            Some(Verdict::GoOn(at)) => Answer::GoOn(at),
             Some(Verdict::Refused(why)) => Answer::Refused(why),
             // What is taken is answered when it is synced.
             Some(Verdict::Take | Verdict::Begin | Verdict::Held | Verdict::Mend | Verdict::Close) | None => return,
@@ -309,6 +306,7 @@ impl World {
             to: message.from,
             range: message.range,
             sealed_end: message.offered.sealed_end,
+            round: message.round,
             answer,
         };
         if self.setup.0.in_flight {
@@ -330,11 +328,15 @@ impl World {
             None => held.replica.answer(),
             Some(_) => held.replica.answer_written_back(),
         };
+        // It answers what it is now, so that it may as well answer what arrived last.
+        let known = self.nodes[to].held(range);
+        let round = known.map(|held| held.replica.round(reporter, sealed_end));
         let reply = Reply {
             from: reporter,
             to: asker,
             range,
             sealed_end,
+            round: round.unwrap_or_default(),
             answer,
         };
         if self.setup.0.in_flight {
@@ -356,7 +358,8 @@ impl World {
         let Some(held) = self.nodes[to].held_mut(reply.range) else {
             return;
         };
-        held.replica.heard(reply.from, reply.sealed_end, reply.answer);
+        held.replica
+            .heard(reply.from, reply.sealed_end, Some(reply.round), reply.answer);
         let is_primary = held.replica.range().primary() == Some(reply.to);
         let confirmed = held.replica.confirmed();
         if is_primary
@@ -368,6 +371,12 @@ impl World {
         }
         self.nodes[from].fold(rules);
         self.nodes[to].fold(rules);
+    }
+
+    fn tell_damaged(&mut self, node: usize) {
+        if let Some(id) = self.nodes[node].id {
+            self.drivers.iter_mut().for_each(|driver| driver.damaged(id));
+        }
     }
 
     pub(crate) fn act_on_node(&mut self, action: Action) {
@@ -391,15 +400,14 @@ impl World {
             Action::Commit(node) => self.nodes[node].commit(&self.setup.0),
             Action::Damage { node, range, place } => {
                 self.left.damages -= 1;
-                let jobs = self.drivers.iter().filter_map(|driver| driver.job.as_ref());
-                let voted = |id: &ServerId| jobs.clone().any(|job| !job.wants_vote(*id));
-                self.ghost.excused.extend(self.nodes[node].id.filter(voted));
+                self.tell_damaged(node);
                 if let Some(held) = self.nodes[node].held_mut(RangeIndex(range)) {
                     held.damage(place);
                 }
             }
             Action::DamageEnd { node, range, kept } => {
                 self.left.damages -= 1;
+                self.tell_damaged(node);
                 if let Some(held) = self.nodes[node].held_mut(RangeIndex(range)) {
                     held.damage_end(kept);
                 }

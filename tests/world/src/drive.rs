@@ -19,7 +19,7 @@ impl World {
                 self.store.term.0 += 1;
                 let known = &mut self.drivers[driver];
                 known.term = Some(self.store.term);
-                known.job = None;
+                known.forget_job();
                 known.load(&self.store);
             }
             Action::Seal(driver) => {
@@ -90,6 +90,8 @@ impl World {
         let mut job = SealJob::new(self.as_sealed(range), rules);
         job.trimmed(self.drivers[driver].start);
         self.drivers[driver].job = Some(job);
+        self.drivers[driver].ordered.clear();
+        self.drivers[driver].excused.clear();
         self.drivers[driver].away.clear();
     }
 
@@ -166,13 +168,16 @@ impl World {
             return;
         };
         let range = job.range().key.range;
-        let Some(source) = self.place_of(source) else { return };
-        let target = &mut self.nodes[source];
+        let Some(place) = self.place_of(source) else { return };
+        let to = self.to_order(driver, source, &to, end);
+        let target = &mut self.nodes[place];
         if !term.is_some_and(|term| target.follows(term, rules)) {
             return;
         }
         if let Some(held) = target.held_mut(range) {
-            held.replica.write_back(to, end);
+            held.replica.write_back(to.iter().copied(), end);
+            let orders = to.into_iter().map(|server| (source, server, end));
+            self.drivers[driver].ordered.extend(orders);
         }
     }
 
@@ -186,7 +191,7 @@ impl World {
         let key = job.range().key;
         if !self.leads(driver) {
             self.drivers[driver].term = None;
-            self.drivers[driver].job = None;
+            self.drivers[driver].forget_job();
             return;
         }
         let place = self.store.ranges.iter().position(|record| record.range.key == key);
@@ -205,7 +210,7 @@ impl World {
         if is_answered {
             let store = self.store.clone();
             self.drivers[driver].load(&store);
-            self.drivers[driver].job = None;
+            self.drivers[driver].forget_job();
         }
     }
 
@@ -217,7 +222,7 @@ impl World {
         // Who lost its disk, or something of it, after it had voted has done its part.
         let is_excused = |server: &ServerId| {
             let counts = sealed.complete.contains(server);
-            counts && (self.place_of(*server).is_none() || self.ghost.excused.contains(server))
+            counts && (self.place_of(*server).is_none() || self.drivers[driver].excused.contains(server))
         };
         let has_whole = |server: &ServerId| {
             let node = self.place_of(*server);
@@ -297,15 +302,26 @@ impl World {
     /// A server that was told of all ranges says which of them are not whole there.
     fn hear_who_lacks(&mut self, node: usize) {
         let Some(id) = self.nodes[node].id else { return };
-        for record in self.store.ranges.iter_mut().filter(|record| record.end.is_some()) {
-            let Some(held) = self.nodes[node].held_mut(record.range.key.range) else {
+        let asks_anew = self.rules().hold(Rule::AskedAnew);
+        for record in &mut self.store.ranges {
+            let (index, Some(end)) = (record.range.key.range, record.end) else {
                 continue;
             };
-            if held.replica.says_incomplete() {
-                record.complete.retain(|server| *server != id);
-                record.knowing.retain(|server| *server != id);
-            }
+            let Some(held) = self.nodes[node].held_mut(index) else {
+                continue;
+            };
             held.has_unsaid_loss = false;
+            if !held.replica.says_incomplete() {
+                continue;
+            }
+            record.complete.retain(|server| *server != id);
+            record.knowing.retain(|server| *server != id);
+            // Whoever sent it that is ordered to send it again, which is an order of its own.
+            for held in self.nodes.iter_mut().filter_map(|node| node.held_mut(index)) {
+                if asks_anew && held.replica.is_written_back(id, end) {
+                    held.replica.forget(id, end);
+                }
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sbp_replication::{ReplicatedRange, SealJob, Term};
-use sbp_types::{Offset, Position, ServerId};
+use sbp_types::{Offset, Position, RangeIndex, ServerId};
 use smallvec::SmallVec;
 
 /// What is stored of a range.
@@ -53,6 +53,14 @@ pub(crate) struct Store {
     pub(crate) next_server: i32,
 }
 
+impl Store {
+    /// The range that has this offset.
+    pub(crate) fn range_of(&self, offset: Offset) -> Option<RangeIndex> {
+        let mut ranges = self.ranges.iter().rev().map(|record| &record.range);
+        ranges.find(|range| range.start <= offset).map(|range| range.key.range)
+    }
+}
+
 /// A placement driver.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Driver {
@@ -63,11 +71,29 @@ pub(crate) struct Driver {
     pub(crate) start: Offset,
     pub(crate) next_server: i32,
     pub(crate) job: Option<SealJob>,
+    /// What was ordered for this seal: who sends, to whom, up to where.
+    pub(crate) ordered: Vec<(ServerId, ServerId, Position)>,
     /// Servers that it could not reach during this seal.
     pub(crate) away: Vec<ServerId>,
+    /// Servers whose disks were damaged after they had voted in this seal.
+    pub(crate) excused: Vec<ServerId>,
 }
 
 impl Driver {
+    /// The disk of a server is damaged: if it has done its part in this seal, nobody can know.
+    pub(crate) fn damaged(&mut self, server: ServerId) {
+        if self.job.as_ref().is_some_and(|job| !job.wants_vote(server)) {
+            self.excused.push(server);
+        }
+    }
+
+    /// No seal is under way any more.
+    pub(crate) fn forget_job(&mut self) {
+        self.job = None;
+        self.ordered.clear();
+        self.excused.clear();
+    }
+
     /// The last range that it knows, if that is open.
     pub(crate) fn open_range(&self) -> Option<&Arc<ReplicatedRange>> {
         self.ranges

@@ -68,8 +68,6 @@ pub(crate) struct Ghost {
     forlorn: BTreeSet<RangeIndex>,
     /// Records before it are trimmed.
     trimmed: Offset,
-    /// Servers whose disks were damaged after they had voted.
-    pub(crate) excused: BTreeSet<ServerId>,
     pub(crate) violation: Option<Violation>,
 }
 
@@ -136,9 +134,7 @@ impl Ghost {
                 if before.is_some_and(|before| before != offset) {
                     self.break_promise(Violation::Doubled(offset));
                 }
-                // A repeat may be of an older range, which is shown already.
-                let known = self.shown.get(&offset).map_or(range, |(range, _)| *range);
-                self.show(offset, known, batch);
+                self.show(offset, range, batch);
             }
         }
     }

@@ -392,21 +392,36 @@ impl World {
         let Some(index) = self.drivers[driver].job.as_ref().map(|job| job.range().key.range) else {
             return;
         };
-        let source = self.place_of(source).filter(|source| self.nodes[*source].is_up);
-        let replica = source
-            .and_then(|source| self.nodes[source].held(index))
-            .map(|held| &held.replica);
-        let source = source.filter(|source| self.converses(driver, *source));
-        let replica = replica.filter(|_| source.is_some());
-        if replica.is_some_and(|replica| !replica.writes_back(to, end)) {
+        let place = self.place_of(source).filter(|place| self.nodes[*place].is_up);
+        let place = place.filter(|place| self.converses(driver, *place));
+        let held = place.and_then(|place| self.nodes[place].held(index));
+        let Some(replica) = held.map(|held| &held.replica) else {
+            return;
+        };
+        if !self.to_order(driver, source, to, end).is_empty() {
             actions.push(Action::WriteBack(driver));
         }
         for id in to {
-            let node = self.place_of(*id);
-            if let Some(node) = node.filter(|_| replica.is_some_and(|replica| replica.is_written_back(*id, end))) {
+            let is_answered =
+                self.drivers[driver].ordered.contains(&(source, *id, end)) && replica.is_written_back(*id, end);
+            if let Some(node) = self.place_of(*id).filter(|_| is_answered) {
                 actions.push(Action::WrittenBack { driver, node });
             }
         }
+    }
+
+    /// The servers for which the source has no order of this seal, or has lost it.
+    pub(crate) fn to_order(&self, driver: usize, source: ServerId, to: &[ServerId], end: Position) -> Vec<ServerId> {
+        let known = &self.drivers[driver];
+        let Some(index) = known.job.as_ref().map(|job| job.range().key.range) else {
+            return Vec::new();
+        };
+        let held = self.place_of(source).and_then(|place| self.nodes[place].held(index));
+        let has_order = |server: ServerId| {
+            let is_known = held.is_some_and(|held| held.replica.writes_back(&[server], end));
+            is_known && known.ordered.contains(&(source, server, end))
+        };
+        to.iter().copied().filter(|server| !has_order(*server)).collect()
     }
 
     fn trim_actions(&self, driver: usize, actions: &mut Vec<Action>) {

@@ -83,6 +83,8 @@ pub(crate) struct Reply {
     pub(crate) range: RangeIndex,
     /// What the entries that it answers were sent with.
     pub(crate) sealed_end: Option<Position>,
+    /// The same of the entry that it answers.
+    pub(crate) round: Round,
     pub(crate) answer: Answer,
 }
 
@@ -213,7 +215,10 @@ impl World {
                 let index = held.replica.range().key.range;
                 let ready: Vec<_> = held.waiting.extract_if(.., |one| one.until <= acknowledged).collect();
                 for waiting in ready {
-                    self.ghost.acknowledge(index, &waiting);
+                    // A repeat may be of an older range.
+                    let older = waiting.offset.filter(|offset| *offset < held.replica.range().start);
+                    let range = older.and_then(|offset| self.store.range_of(offset)).unwrap_or(index);
+                    self.ghost.acknowledge(range, &waiting);
                     if let Append::Batch(batch) = waiting.what {
                         let writer = &mut self.writers[usize::from(batch.writer)];
                         writer.acknowledged = writer.acknowledged.max(batch.sequence + 1);

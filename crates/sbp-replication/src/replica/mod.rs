@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use crate::damage::Damage;
 use crate::entry::Entry;
 use crate::exchange::{NotTaken, Recovered};
-use crate::progress::Progress;
+use crate::progress::{Progress, Uncompared};
 use crate::range::ReplicatedRange;
 use crate::rules::{Rule, Rules};
 use crate::unconfirmed::Unconfirmed;
@@ -49,6 +49,8 @@ pub struct Replica {
     damage: Damage,
     unconfirmed: Unconfirmed,
     orders: SmallVec<[Order; 1]>,
+    /// How many orders were given: each has its number.
+    orders_given: Uncompared<u32>,
     rules: Rules,
 }
 
@@ -127,6 +129,7 @@ impl Replica {
             damage: Damage::default(),
             unconfirmed: Unconfirmed::default(),
             orders: SmallVec::new(),
+            orders_given: Uncompared::default(),
             rules,
         }
     }

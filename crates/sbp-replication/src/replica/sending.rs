@@ -1,12 +1,13 @@
 //! Entries that this server sends: as primary, or because it writes back or copies.
 
 use sbp_types::{Position, ServerId};
+use smallvec::SmallVec;
 
 use super::{Order, Progress, Replica, Role, Rule};
 use crate::exchange::{Answer, Round, Standing};
-#[cfg(feature = "testing")]
-use crate::progress::Most;
 use crate::progress::Peer;
+#[cfg(feature = "testing")]
+use crate::progress::Uncompared;
 
 impl Order {
     /// Whether a server has all of it, by its own answers.
@@ -79,25 +80,38 @@ impl Replica {
         followers.chain(ordered).min()
     }
 
-    /// The entry that ends at `to` was sent. What is returned tells its answer from others ([`Answer::GoOn`]).
+    /// The entry that ends at `to` was sent. What is returned tells its answer from others.
     pub fn sent(&mut self, server: ServerId, sealed_end: Option<Position>, to: Position) -> Round {
         let Some(peer) = self.peer_mut(server, sealed_end) else {
             return Round::default();
         };
         peer.sent(to);
-        peer.round
+        peer.round()
     }
 
-    /// A server has answered to entries that were sent with this `sealed_end` ([`next_for`](Self::next_for)). An answer to an
-    /// order to write back that is not in force any more changes nothing: above all it is no answer to the primary.
+    /// What [`sent`](Self::sent) would say of an entry that is sent to a server now.
+    #[must_use]
+    pub fn round(&self, server: ServerId, sealed_end: Option<Position>) -> Round {
+        self.peer(server, sealed_end).map(Peer::round).unwrap_or_default()
+    }
+
+    /// A server has answered to an entry that was sent with this `sealed_end` ([`next_for`](Self::next_for)). `round` is what
+    /// [`sent`](Self::sent) said of that entry, or `None` where the caller has waited until nothing was under way. An answer to
+    /// an order that is not in force any more changes nothing: above all it is no answer to the primary, nor to a later order.
     ///
     /// After [`disconnected`](Self::disconnected) no refusal and no [`Answer::GoOn`] of before is to be told.
-    pub fn heard(&mut self, server: ServerId, sealed_end: Option<Position>, answer: Answer) -> Standing {
+    pub fn heard(
+        &mut self,
+        server: ServerId,
+        sealed_end: Option<Position>,
+        round: Option<Round>,
+        answer: Answer,
+    ) -> Standing {
         let first = self.first;
         let Some(peer) = self.peer_mut(server, sealed_end) else {
             return Standing::Sound;
         };
-        let standing = peer.hear(answer, first);
+        let standing = peer.hear(answer, round, first);
         if standing == Standing::FollowerLost
             && sealed_end.is_none()
             && let Role::Primary { takes_appends, .. } = &mut self.role
@@ -134,8 +148,23 @@ impl Replica {
 
     /// Begins to send everything up to `end`, which this server has synced, to these servers. What is sent to them with
     /// another end, or as primary, goes on beside it.
-    pub fn write_back(&mut self, to: impl IntoIterator<Item = ServerId>, end: Position) {
-        self.order_to(to, end, 0);
+    ///
+    /// What a server answered to an earlier order counts no more: it may have lost since what it had then, and a seal that
+    /// gives this order knows that it lacks something. Only the copy of a sealed range that is under way goes on where it is.
+    ///
+    /// Returns the servers for which it is begun, or begun anew.
+    pub fn write_back(&mut self, to: impl IntoIterator<Item = ServerId>, end: Position) -> SmallVec<[ServerId; 3]> {
+        let mut begun = SmallVec::new();
+        for server in to {
+            if self.rules.hold(Rule::AskedAnew) && (self.end.is_none() || self.is_written_back(server, end)) {
+                self.forget(server, end);
+            }
+            if !self.writes_back(&[server], end) {
+                self.order_to([server], end, 0);
+                begun.push(server);
+            }
+        }
+        begun
     }
 
     /// Begins to copy the sealed range, which is complete here, to these servers. With `closing_parts` the state of the
@@ -161,7 +190,10 @@ impl Replica {
                 continue;
             }
             self.forget(server, end);
-            let peer = known.unwrap_or_else(|| Peer::new(server, self.range.beginning()));
+            let peer = known.unwrap_or_else(|| {
+                self.orders_given.0 += 1;
+                Peer::ordered(server, self.range.beginning(), self.orders_given.0)
+            });
             let place = self
                 .orders
                 .iter()
@@ -186,11 +218,12 @@ impl Replica {
         self.orders.retain(|order| !order.to.is_empty());
     }
 
-    /// Whether a server has synced everything up to `end`, which is written back to it, by its own answers. An earlier
-    /// order may have asked for less.
+    /// Whether a server has synced everything up to `end`, which is written back to it, by its own answers since that was
+    /// ordered. What it answers to orders with other ends does not count.
     #[must_use]
     pub fn is_written_back(&self, server: ServerId, end: Position) -> bool {
-        let mut orders = self.orders.iter().filter(|order| order.end >= end);
+        let counts = |order: &&Order| order.end == end || (order.end > end && !self.rules.hold(Rule::AskedAnew));
+        let mut orders = self.orders.iter().filter(counts);
         orders.any(|order| order.to.peer(server).is_some_and(|peer| peer.synced >= end))
     }
 
@@ -271,7 +304,9 @@ impl Replica {
             *followers = Progress::new(others, range.beginning());
             // They may have been sent anything that is here.
             let queued = self.queued;
-            followers.peers_mut().for_each(|peer| peer.most = Most(Some(queued)));
+            followers
+                .peers_mut()
+                .for_each(|peer| peer.most = Uncompared(Some(queued)));
         }
         self.reckon();
     }

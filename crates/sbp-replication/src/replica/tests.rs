@@ -147,31 +147,52 @@ fn many_answers_to_go_on_make_the_sender_begin_again_once() {
             primary.sent(server(2), None, at(end))
         })
         .collect();
-    let go_on = |round| Answer::GoOn {
-        at: at(1),
-        round: Some(round),
-    };
-    assert_eq!(primary.heard(server(2), None, go_on(rounds[1])), Standing::Sound);
+    let go_on = |primary: &mut Replica, round| primary.heard(server(2), None, Some(round), Answer::GoOn(at(1)));
+    assert_eq!(go_on(&mut primary, rounds[1]), Standing::Sound);
     assert_eq!(primary.next_in(server(2), None), Some(at(1)));
     let again = primary.sent(server(2), None, at(4));
-    primary.heard(server(2), None, Answer::Synced(at(4)));
+    primary.heard(server(2), None, None, Answer::Synced(at(4)));
     for late in &rounds[2..] {
-        assert_eq!(
-            primary.heard(server(2), None, go_on(*late)),
-            Standing::Sound,
-            "it is no loss"
-        );
+        assert_eq!(go_on(&mut primary, *late), Standing::Sound, "it is no loss");
         assert_eq!(primary.next_in(server(2), None), None, "nothing is sent again");
     }
-    assert_eq!(primary.heard(server(2), None, go_on(again)), Standing::FollowerLost);
+    assert_eq!(go_on(&mut primary, again), Standing::FollowerLost);
     assert_eq!(primary.takes_appends(), Err(NotTaken::NeedsSeal));
+}
+
+#[test]
+fn what_was_answered_before_an_order_counts_for_no_later_one() {
+    let mut source = follower_with(9);
+    source.fence(Epoch(4)).unwrap();
+    source.write_back([server(3)], at(9));
+    let before = source.sent(server(3), Some(at(9)), at(5));
+    source.heard(server(3), Some(at(9)), Some(before), Answer::Synced(at(5)));
+    // Its disk loses that, and the range is sealed again: below, or at the same end.
+    source.write_back([server(3)], at(4));
+    assert!(!source.is_written_back(server(3), at(4)), "it said so to another order");
+    source.write_back([server(3)], at(9));
+    assert_eq!(source.next_in(server(3), Some(at(9))), Some(at(0)));
+    // An answer that is read late.
+    source.heard(server(3), Some(at(9)), Some(before), Answer::Synced(at(9)));
+    assert!(!source.is_written_back(server(3), at(9)));
+    let since = source.sent(server(3), Some(at(9)), at(9));
+    source.heard(server(3), Some(at(9)), Some(before), Answer::GoOn(at(7)));
+    source.heard(server(3), Some(at(9)), Some(since), Answer::Synced(at(9)));
+    assert!(source.is_written_back(server(3), at(9)));
+
+    // A copy of a sealed range goes on where it is.
+    source.end_told(at(9));
+    source.write_back([server(2)], at(9));
+    source.sent(server(2), Some(at(9)), at(5));
+    source.write_back([server(2)], at(9));
+    assert_eq!(source.next_in(server(2), Some(at(9))), Some(at(5)));
 }
 
 #[test]
 fn who_refuses_is_sent_nothing_until_it_is_connected_again() {
     let mut primary = copy_of(1, 0);
     primary.queued(at(1));
-    let refused = primary.heard(server(2), None, Answer::Refused(NotTaken::Fenced));
+    let refused = primary.heard(server(2), None, None, Answer::Refused(NotTaken::Fenced));
     assert_eq!(refused, Standing::Refused(NotTaken::Fenced));
     assert_eq!(
         (primary.next_for(server(2)), primary.next_for(server(3))),
@@ -180,7 +201,7 @@ fn who_refuses_is_sent_nothing_until_it_is_connected_again() {
     assert!(primary.is_halted(server(2), None));
     primary.disconnected(server(2));
     assert_eq!(primary.next_for(server(2)), Some((at(0), None)));
-    let damaged = primary.heard(server(3), None, Answer::Refused(NotTaken::Damaged));
+    let damaged = primary.heard(server(3), None, None, Answer::Refused(NotTaken::Damaged));
     assert_eq!(damaged, Standing::FollowerLost);
 }
 
@@ -201,18 +222,20 @@ fn orders_go_on_beside_each_other_and_beside_what_the_primary_sends() {
     );
     primary.sent(server(2), None, at(6));
     primary.sent(server(2), Some(at(4)), at(4));
-    primary.heard(server(2), Some(at(4)), Answer::Synced(at(4)));
+    primary.heard(server(2), Some(at(4)), None, Answer::Synced(at(4)));
     assert_eq!(primary.confirmed(), at(0), "what is written back confirms nothing");
     assert!(primary.is_written_back(server(2), at(4)) && !primary.is_written_back(server(2), at(6)));
     assert!(!primary.copying_done(server(2)), "the other order is not done");
     assert_eq!(primary.next_for(server(2)), Some((at(0), Some(at(6)))));
     assert_eq!(primary.needed_from(), Some(at(0)));
-    primary.heard(server(2), None, Answer::Synced(at(3)));
+    primary.heard(server(2), None, None, Answer::Synced(at(3)));
     assert_eq!(primary.confirmed(), at(3));
-    primary.heard(server(2), Some(at(6)), Answer::Synced(at(6)));
+    primary.heard(server(2), Some(at(6)), None, Answer::Synced(at(6)));
     assert!(primary.copying_done(server(2)));
-    // The same order again changes nothing.
+    // Ordered again, as by another seal, it is asked again: what it had then it may have lost.
     primary.write_back([server(2)], at(6));
+    assert!(!primary.is_written_back(server(2), at(6)) && !primary.copying_done(server(2)));
+    primary.heard(server(2), Some(at(6)), None, Answer::Synced(at(6)));
     assert!(primary.copying_done(server(2)));
     primary.end_told(at(6));
     assert_eq!(
@@ -242,12 +265,9 @@ fn a_copy_of_a_trimmed_range_begins_where_the_range_does_now_and_ends_with_the_w
         Verdict::GoOn(at(2)),
         "it does not know of the trim"
     );
-    let go_on = Answer::GoOn {
-        at: at(2),
-        round: Some(source.sent(server(3), Some(at(9)), at(9))),
-    };
+    let round = source.sent(server(3), Some(at(9)), at(9));
     assert_eq!(
-        source.heard(server(3), Some(at(9)), go_on),
+        source.heard(server(3), Some(at(9)), Some(round), Answer::GoOn(at(2))),
         Standing::Refused(NotTaken::TrimUnknown)
     );
     assert_eq!(source.next_for(server(3)), None);
@@ -258,7 +278,7 @@ fn a_copy_of_a_trimmed_range_begins_where_the_range_does_now_and_ends_with_the_w
     store(&mut target, at(9));
     assert!(target.is_complete() && !target.knows_writers());
     assert_eq!(target.answer_written_back(), Answer::Synced(at(9)));
-    source.heard(server(3), Some(at(9)), target.answer_written_back());
+    source.heard(server(3), Some(at(9)), None, target.answer_written_back());
     assert!(source.is_written_back(server(3), at(9)) && !source.copying_done(server(3)));
 
     assert_eq!(source.next_for(server(3)), Some((at(9), Some(at(9)))));
@@ -271,7 +291,7 @@ fn a_copy_of_a_trimmed_range_begins_where_the_range_does_now_and_ends_with_the_w
     target.closing_synced(server(1), 2);
     assert!(target.knows_writers() && target.is_closed());
     assert_eq!(target.next(), at(9), "it is no part of the range");
-    source.heard(server(3), Some(at(9)), target.answer_written_back());
+    source.heard(server(3), Some(at(9)), None, target.answer_written_back());
     assert!(source.copying_done(server(3)));
 
     let found = Recovered {
@@ -429,7 +449,7 @@ fn so_many_entries_wait_to_be_confirmed_at_most() {
         (0, Err(NotTaken::TooManyUnconfirmed))
     );
     primary.sent(server(3), None, at(1));
-    primary.heard(server(3), None, Answer::Synced(at(1)));
+    primary.heard(server(3), None, None, Answer::Synced(at(1)));
     assert_eq!((primary.room(), primary.takes_appends()), (1, Ok(())));
 }
 
@@ -439,7 +459,7 @@ fn an_answer_waits_for_what_it_rests_on() {
     store(&mut primary, at(3));
     assert_eq!(primary.answers_at(at(2)), Some(at(2)));
     primary.sent(server(2), None, at(3));
-    primary.heard(server(2), None, Answer::Synced(at(2)));
+    primary.heard(server(2), None, None, Answer::Synced(at(2)));
     assert_eq!(primary.answers_at(at(2)), None);
     assert_eq!(primary.answers_at(at(3)), Some(at(3)));
     assert_eq!(
@@ -455,7 +475,7 @@ fn the_end_is_told_once_enough_servers_are_not_fenced() {
     let mut primary = copy_of(1, 0);
     store(&mut primary, at(3));
     primary.sent(server(2), None, at(3));
-    primary.heard(server(2), None, Answer::Synced(at(2)));
+    primary.heard(server(2), None, None, Answer::Synced(at(2)));
     let answer = |question: &EndQuestion, copy: &Replica| question.answer(copy, server(1), rules);
     let mut question = EndQuestion::default();
     assert_eq!(question.asks(&primary).collect::<Vec<_>>(), [server(2), server(3)]);
@@ -491,18 +511,25 @@ fn the_end_is_told_once_enough_servers_are_not_fenced() {
 
 #[test]
 fn what_a_follower_was_never_sent_it_cannot_have() {
-    for claim in [Answer::Synced(at(6)), Answer::GoOn { at: at(6), round: None }] {
+    for claim in [Answer::Synced(at(6)), Answer::GoOn(at(6))] {
         let mut primary = copy_of(1, 0);
         store(&mut primary, at(9));
         primary.sent(server(2), None, at(5));
-        assert_eq!(primary.heard(server(2), None, claim), Standing::ClaimsTooMuch);
-        assert_eq!(primary.heard(server(2), None, claim), Standing::Sound, "said once");
+        assert_eq!(primary.heard(server(2), None, None, claim), Standing::ClaimsTooMuch);
+        assert_eq!(
+            primary.heard(server(2), None, None, claim),
+            Standing::Sound,
+            "said once"
+        );
         assert_eq!(primary.confirmed(), at(0));
         assert_eq!(primary.next_for(server(2)), None, "it is sent nothing more");
         primary.disconnected(server(2));
         assert_eq!(primary.next_for(server(2)), Some((at(0), None)));
         // What it was sent over an earlier connection it may have.
-        assert_eq!(primary.heard(server(2), None, Answer::Synced(at(5))), Standing::Sound);
+        assert_eq!(
+            primary.heard(server(2), None, None, Answer::Synced(at(5))),
+            Standing::Sound
+        );
         assert_eq!(primary.confirmed(), at(5));
     }
 }
@@ -515,12 +542,9 @@ fn where_to_go_on_is_not_learned_from_what_was_sent_before_a_refusal() {
     primary.begin_again(server(2), None);
     assert_eq!(primary.next_for(server(2)), Some((at(0), None)));
     primary.sent(server(2), None, at(5));
-    primary.heard(server(2), None, Answer::Synced(at(5)));
-    let late = Answer::GoOn {
-        at: at(0),
-        round: Some(round),
-    };
-    assert_eq!(primary.heard(server(2), None, late), Standing::Sound);
+    primary.heard(server(2), None, None, Answer::Synced(at(5)));
+    let late = primary.heard(server(2), None, Some(round), Answer::GoOn(at(0)));
+    assert_eq!(late, Standing::Sound);
     assert_eq!(primary.takes_appends(), Ok(()));
 }
 

@@ -95,10 +95,7 @@ pub(super) fn said(sent: &[Sent], result: &AppendResult) -> Option<Said> {
     });
     let answer = match (result.status.code, place) {
         (ErrorCode::NONE, Some(place)) => Answer::Synced(place),
-        (ErrorCode::PRECONDITION_FAILED, Some(place)) => Answer::GoOn {
-            at: place,
-            round: Some(round),
-        },
+        (ErrorCode::PRECONDITION_FAILED, Some(place)) => Answer::GoOn(place),
         // Its copy is damaged, or another one than this: it may have less than it acknowledged.
         (ErrorCode::RS_DATA_CORRUPTED, _) if sealed_end.is_none() => Answer::Refused(NotTaken::Damaged),
         (code, _) => {
@@ -114,6 +111,7 @@ pub(super) fn said(sent: &[Sent], result: &AppendResult) -> Option<Said> {
     Some(Said::Heard(Heard {
         key,
         sealed_end,
+        round: Some(round),
         question,
         answer,
     }))

@@ -79,6 +79,8 @@ pub(crate) struct Heard {
     pub(crate) key: RangeKey,
     /// As in the entry that is answered.
     pub(crate) sealed_end: Option<Position>,
+    /// As in the entry that is answered; `None` where nothing else was under way.
+    pub(crate) round: Option<Round>,
     /// The question that it answers too.
     pub(crate) question: Option<u64>,
     pub(crate) answer: Answer,
@@ -207,7 +209,13 @@ impl RangeServer {
         let mut notifications = Notifications::default();
         let mut ranges = self.hub.ranges.lock();
         for heard in answers {
-            let hear = |replica: &mut sbp_replication::Replica| replica.heard(server, heard.sealed_end, heard.answer);
+            let Heard {
+                sealed_end,
+                round,
+                answer,
+                ..
+            } = *heard;
+            let hear = |replica: &mut sbp_replication::Replica| replica.heard(server, sealed_end, round, answer);
             match ranges.change_copy(heard.key, hear) {
                 Some(Standing::FollowerLost) => tracing::error!(
                     range = %heard.key, %server, answer = ?heard.answer,

@@ -152,24 +152,10 @@ impl Ranges {
         if ends_elsewhere(replica, end) {
             return Err(Refusal::not_the_end(key, end));
         }
-        let is_new = self.change_copy(key, |replica| {
-            // A server that had all of a sealed range may have been let go of it since: it is asked anew.
-            for server in to {
-                if replica.end().is_some() && replica.is_written_back(*server, end) {
-                    replica.forget(*server, end);
-                }
-            }
-            let is_new = !replica.writes_back(to, end);
-            if is_new {
-                replica.write_back(to.iter().copied(), end);
-            }
-            is_new
-        });
-        if is_new == Some(true) {
-            // What they have refused before was something else.
-            for server in to {
-                self.outboxes.of(*server).may_take(key);
-            }
+        let begun = self.change_copy(key, |replica| replica.write_back(to.iter().copied(), end));
+        // What they have refused before was something else.
+        for server in begun.into_iter().flatten() {
+            self.outboxes.of(server).may_take(key);
         }
         Ok(())
     }

@@ -185,18 +185,16 @@ pub(super) fn heard(done: &AppendDone) -> Heard {
         }),
         Err(refused) => {
             assert_eq!(refused.refusal.code, ErrorCode::PRECONDITION_FAILED, "{refused:?}");
-            Answer::GoOn {
-                at: Position {
-                    offset: refused.next_offset.unwrap(),
-                    marks: refused.next_marks,
-                },
-                round: None,
-            }
+            Answer::GoOn(Position {
+                offset: refused.next_offset.unwrap(),
+                marks: refused.next_marks,
+            })
         }
     };
     Heard {
         key: FIRST,
         sealed_end: None,
+        round: None,
         question: None,
         answer,
     }

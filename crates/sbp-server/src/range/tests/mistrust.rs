@@ -28,6 +28,7 @@ fn heard(answer: Answer) -> Heard {
     Heard {
         key: FIRST,
         sealed_end: None,
+        round: None,
         question: None,
         answer,
     }
@@ -116,7 +117,7 @@ fn what_a_follower_says_beyond_what_it_was_sent_counts_for_nothing() {
     assert_eq!(copies.end_at(0), 0);
     copies.append(job(1, 100));
     copies.send(2);
-    for claim in [Answer::Synced(at(3)), Answer::GoOn { at: at(3), round: None }] {
+    for claim in [Answer::Synced(at(3)), Answer::GoOn(at(3))] {
         primary.heard(id(2), &[heard(claim)]);
         assert_eq!(copies.end_at(0), 0, "{claim:?}");
     }
@@ -143,11 +144,11 @@ fn an_answer_that_is_older_than_a_second_attempt_says_nothing_of_where_to_go_on(
     primary.tell_again(id(1), [FIRST]);
     copies.exchange(1);
     assert_eq!(copies.primary().wait(1).len(), 1);
-    let late = Answer::GoOn {
-        at: at(0),
+    let late = Heard {
         round: Some(first[0].round),
+        ..heard(Answer::GoOn(at(0)))
     };
-    primary.heard(id(1), &[heard(late)]);
+    primary.heard(id(1), &[late]);
     copies.append(job(1, 100));
     copies.exchange(1);
     assert_eq!(short(&copies.primary().wait(1)[0]).0, ErrorCode::NONE);
