@@ -26,6 +26,7 @@ def session(place: Path, master: str, **given: str) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": _SHORT_LIVED,
+        "spark.python.daemon.module": "spark.preloading_daemon",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(place / "local"),
