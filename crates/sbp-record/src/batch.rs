@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use arrow_buffer::{Buffer, MutableBuffer};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use sbp_types::{Offset, TimestampMs};
 
 use crate::checksum::crc32c;
@@ -13,7 +13,8 @@ use crate::error::BatchError;
 use crate::framing::ALIGNMENT;
 use crate::head::BatchHead;
 use crate::list;
-use crate::meta::{BodyEncoding, Compression};
+use crate::meta::{BatchMeta, BodyEncoding, Compression};
+use crate::positions::Positions;
 use crate::records::{RecordsBuilder, RecordsView};
 use crate::schema::StreamSchema;
 use crate::split::take_batch;
@@ -26,6 +27,7 @@ use crate::typed::TypedView;
 pub struct Batch {
     head: BatchHead,
     body: Body,
+    positions: Positions,
     copied: usize,
 }
 
@@ -36,7 +38,7 @@ pub(crate) enum Body {
     Empty,
     /// One record.
     Raw(Bytes),
-    /// Many records. The view's buffers refer to the memory of `bytes`.
+    /// Many records. The view's values refer to the memory of `bytes`.
     Records { view: Box<RecordsView>, bytes: Bytes },
     /// Typed columns of a stream with this schema.
     Typed { view: TypedView, schema: StreamSchema },
@@ -62,10 +64,12 @@ impl Batch {
         if head.base_offset.0 < 0 || head.end_offset().is_none() {
             return Err(BatchError::value("base offset", head.base_offset.0));
         }
+        let positions = Positions::dense(head.base_offset);
         if head.record_count == 0 {
             return Ok(Self {
                 head,
                 body: Body::Empty,
+                positions,
                 copied: 0,
             });
         }
@@ -81,7 +85,53 @@ impl Batch {
         let plain = uncompressed(&head, stored, &mut copied)?;
         check_count(&head, plain.len())?;
         let body = read_body(&head, plain, schema, &mut copied)?;
-        Ok(Self { head, body, copied })
+        Ok(Self {
+            head,
+            body,
+            positions,
+            copied,
+        })
+    }
+
+    /// The records of a builder as a batch that was never encoded, at these offsets; the builder has none then. They stay
+    /// where the builder has copied them to. `time` is that of records without one of their own.
+    ///
+    /// # Errors
+    /// There are no records, or another number of them than of offsets, or a header's name is not UTF-8.
+    pub fn from_builder(
+        builder: &mut RecordsBuilder,
+        positions: Positions,
+        time: TimestampMs,
+    ) -> Result<Self, BatchError> {
+        let (rows, length) = (builder.len(), builder.body_length());
+        let count = i32::try_from(rows).ok().filter(|count| *count > 0);
+        let Some(count) = count.filter(|_| positions.fits(rows)) else {
+            return Err(BatchError::value(
+                "record count",
+                i64::try_from(rows).unwrap_or(i64::MAX),
+            ));
+        };
+        let meta = BatchMeta {
+            last_offset_delta: count - 1,
+            base_timestamp: time,
+            max_timestamp: time,
+            body_encoding: BodyEncoding::RECORDS,
+            ..BatchMeta::default()
+        };
+        let head = BatchHead {
+            base_offset: positions.first(),
+            meta,
+            head_length: 0,
+            body_length: length,
+            total_length: length,
+            record_count: i64::from(count),
+        };
+        Ok(Self {
+            head,
+            body: collected_body(builder, time)?,
+            positions,
+            copied: length,
+        })
     }
 
     /// The head of the batch.
@@ -93,13 +143,21 @@ impl Batch {
     /// Offset of the first record.
     #[must_use]
     pub fn base_offset(&self) -> Offset {
-        self.head.base_offset
+        self.positions.first()
     }
 
     /// One past the offset of the last record.
     #[must_use]
     pub fn end_offset(&self) -> Offset {
-        self.head.end_offset().unwrap_or(self.head.base_offset)
+        match self.record_count().checked_sub(1) {
+            Some(last) => Offset(self.positions.at(last).0.saturating_add(1)),
+            None => self.base_offset(),
+        }
+    }
+
+    /// The offsets of the records.
+    pub(crate) fn positions(&self) -> &Positions {
+        &self.positions
     }
 
     /// Number of records.
@@ -134,22 +192,25 @@ impl Batch {
             },
             _ => (self.base_micros() >= wanted).then_some(0),
         };
-        let distance = row.and_then(|row| i64::try_from(row).ok());
-        distance
-            .and_then(|distance| self.base_offset().checked_add(distance))
-            .unwrap_or_else(|| self.end_offset())
+        row.map_or_else(|| self.end_offset(), |row| self.positions.at(row))
     }
 
     /// The rows of the batch whose offsets lie in [from, to).
-    pub(crate) fn rows_between(&self, from: Offset, to: Offset) -> Range<usize> {
-        let rows = self.record_count();
-        let row = |offset: Offset| {
-            usize::try_from(offset.distance_from(self.base_offset()))
-                .unwrap_or(rows)
-                .min(rows)
-        };
-        let start = row(from);
-        start..row(to).max(start)
+    #[must_use]
+    pub fn rows_between(&self, from: Offset, to: Offset) -> Range<usize> {
+        self.positions.between(self.record_count(), from, to)
+    }
+
+    /// The offsets of the records in [from, to), if they follow each other without a gap.
+    #[must_use]
+    pub fn run_between(&self, from: Offset, to: Offset) -> Option<Range<i64>> {
+        self.positions.run(&self.rows_between(from, to))
+    }
+
+    /// The offsets of the records in [from, to).
+    #[must_use]
+    pub fn offsets_between(&self, from: Offset, to: Offset) -> Vec<i64> {
+        self.positions.column(&self.rows_between(from, to)).to_vec()
     }
 
     pub(crate) fn body(&self) -> &Body {
@@ -206,7 +267,7 @@ fn read_body(
     match head.meta.body_encoding {
         BodyEncoding::RAW => Ok(Body::Raw(plain)),
         BodyEncoding::RECORDS => records_body(aligned(plain, copied), rows),
-        BodyEncoding::RECORD_LIST => read_list(head, &plain, rows, copied),
+        BodyEncoding::RECORD_LIST => read_list(head, &plain, copied),
         BodyEncoding::ARROW => {
             let fingerprint = head.meta.schema_fingerprint;
             let schema = schema.ok_or(BatchError::SchemaNeeded {
@@ -253,7 +314,7 @@ fn records_body(bytes: Bytes, rows: usize) -> Result<Body, BatchError> {
 }
 
 /// Converts a record list to RECORDS, so that one kind of view serves both.
-fn read_list(head: &BatchHead, plain: &Bytes, rows: usize, copied: &mut usize) -> Result<Body, BatchError> {
+fn read_list(head: &BatchHead, plain: &Bytes, copied: &mut usize) -> Result<Body, BatchError> {
     let mut builder = RecordsBuilder::new();
     for record in list::records(plain, head.record_count)? {
         let time = head
@@ -271,9 +332,16 @@ fn read_list(head: &BatchHead, plain: &Bytes, rows: usize, copied: &mut usize) -
             .push(Some(&record.body), None, Some(micros(TimestampMs(time))), &headers)
             .map_err(|error| BatchError::body(error.to_string()))?;
     }
-    let mut body = BytesMut::with_capacity(builder.body_length());
-    builder.write_plain(&mut body);
-    let bytes = aligned(body.freeze(), &mut 0);
-    *copied = copied.saturating_add(bytes.len());
-    records_body(bytes, rows)
+    *copied = copied.saturating_add(builder.body_length());
+    collected_body(&mut builder, TimestampMs(0))
+}
+
+/// The records of a builder, where it has them.
+fn collected_body(builder: &mut RecordsBuilder, time: TimestampMs) -> Result<Body, BatchError> {
+    let view = Box::new(builder.take_view(micros(time))?);
+    let bytes = view.value.as_ref().map(|value| Bytes::from(value.values().clone()));
+    Ok(Body::Records {
+        view,
+        bytes: bytes.unwrap_or_default(),
+    })
 }

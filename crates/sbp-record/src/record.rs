@@ -68,9 +68,8 @@ impl<'a> Records<'a> {
 
     fn record(&self, row: usize) -> Record<'a> {
         let batch = self.batch;
-        let distance = i64::try_from(row).unwrap_or(i64::MAX);
         let mut record = Record {
-            offset: batch.base_offset().checked_add(distance).unwrap_or(batch.base_offset()),
+            offset: batch.positions().at(row),
             timestamp_us: batch.base_micros(),
             key: None,
             value: None,

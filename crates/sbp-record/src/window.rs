@@ -50,12 +50,16 @@ impl Batch {
         };
         let mut runs: Vec<(Offset, Offset)> = Vec::new();
         let rows = self.rows_between(from, to);
-        let wanted = times.get(rows).unwrap_or_default().iter().zip(from.0..);
-        for (_, at) in wanted.filter(|(time, _)| window.has(**time)) {
+        let wanted = times.get(rows.clone()).unwrap_or_default().iter().zip(rows);
+        let mut behind = None;
+        for (_, row) in wanted.filter(|(time, _)| window.has(**time)) {
+            let at = self.positions().at(row);
+            let end = Offset(at.0.saturating_add(1));
             match runs.last_mut() {
-                Some((_, end)) if end.0 == at => end.0 += 1,
-                _ => runs.push((Offset(at), Offset(at + 1))),
+                Some(run) if behind == Some(row) => run.1 = end,
+                _ => runs.push((at, end)),
             }
+            behind = Some(row + 1);
         }
         runs
     }

@@ -66,7 +66,9 @@ impl Growing {
                 Some((name, count)) if *name == piece.source.name => *count += rows.len(),
                 _ => runs.push((Arc::clone(&piece.source.name), rows.len())),
             },
-            Self::Int64(values) if column == Column::Offset => values.extend(piece.offsets(rows)),
+            Self::Int64(values) if column == Column::Offset => {
+                piece.batch.positions().extend(rows, values);
+            }
             Self::Int64(values) => values.resize(values.len() + rows.len(), piece.source.id.0),
             Self::Timestamps(values) => match records.and_then(|view| view.timestamps.as_ref()) {
                 Some(times) => values.extend_from_slice(times.get(rows.clone()).unwrap_or_default()),

@@ -120,7 +120,10 @@ impl<'a> Piece<'a> {
         match column {
             Column::Stream => names.column(&[(Arc::clone(&self.source.name), rows.len())]),
             Column::StreamId => Ok(int64(vec![self.source.id.0; rows.len()])),
-            Column::Offset => Ok(int64(self.offsets(rows).collect())),
+            Column::Offset => Ok(Arc::new(PrimitiveArray::<Int64Type>::new(
+                self.batch.positions().column(rows),
+                None,
+            ))),
             Column::Timestamp => arrays::timestamps(match records.and_then(|view| view.timestamps.as_ref()) {
                 Some(times) => times.slice(rows.start, rows.len()),
                 None => vec![self.batch.base_micros(); rows.len()].into(),
@@ -137,13 +140,6 @@ impl<'a> Piece<'a> {
             }
             Column::Typed(_) => self.typed(place, rows),
         }
-    }
-
-    /// The offsets of `rows` in their stream.
-    pub(super) fn offsets(&self, rows: &Range<usize>) -> Range<i64> {
-        let base = self.batch.base_offset().0;
-        let at = |row: usize| base.saturating_add(i64::try_from(row).unwrap_or(i64::MAX));
-        at(rows.start)..at(rows.end)
     }
 
     /// The bytes of `rows` in columns of the set: keys, values and headers, and a proportional part of typed columns.

@@ -2,22 +2,23 @@
 
 use std::ops::Range;
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
-use arrow_buffer::ToByteSlice;
+use arrow_array::{Array, BinaryArray, StringArray};
+use arrow_buffer::{ScalarBuffer, ToByteSlice};
 use bytes::{BufMut, BytesMut};
 use sbp_types::TimestampMs;
 
 use super::column::{ColumnBuilder, to_offset};
 use super::columns::RecordColumns;
 use super::layout::{BUFFER_ALIGNMENT, INDEX_LENGTH, SLOTS, Slot, bitmap_length};
+use super::view::{HeadersColumn, RecordsView};
 use crate::compress::MAX_UNCOMPRESSED_LENGTH;
 use crate::cursor::widen;
 use crate::encode::{EncodeOptions, body_length, write_batch};
-use crate::error::EncodeError;
+use crate::error::{BatchError, EncodeError};
 use crate::fitting::largest_fitting;
 use crate::meta::{BatchMeta, BodyEncoding, Compression};
-use crate::offsets::item;
+use crate::offsets::{checked_offsets, item};
 use crate::time::micros;
 
 /// Collects records and writes them as one batch with a RECORDS body. Its memory is reused for the next batch.
@@ -275,9 +276,28 @@ impl RecordsBuilder {
         Ok(length)
     }
 
-    /// Appends only the body. Every record must have a time, or none.
-    pub(crate) fn write_plain(&self, out: &mut BytesMut) {
-        self.write_body(&self.filled_timestamps(0), out);
+    /// Takes the records out, with the memory that they lie in. `default_us`: the time of those without one.
+    pub(crate) fn take_view(&mut self, default_us: i64) -> Result<RecordsView, BatchError> {
+        let timestamps = self.filled_timestamps(default_us);
+        let headers = match checked_offsets(ScalarBuffer::from(std::mem::take(&mut self.header_list))) {
+            None => None,
+            Some(list) => {
+                let names = self.header_key.take()?.unwrap_or_else(|| BinaryArray::new_null(0));
+                Some(HeadersColumn {
+                    list,
+                    key: StringArray::try_from_binary(names)?,
+                    value: self.header_value.take()?,
+                })
+            }
+        };
+        let view = RecordsView {
+            timestamps: (!timestamps.is_empty()).then(|| timestamps.into()),
+            key: self.key.take()?,
+            value: self.value.take()?,
+            headers,
+        };
+        self.clear();
+        Ok(view)
     }
 
     fn filled_timestamps(&self, default: i64) -> Vec<i64> {

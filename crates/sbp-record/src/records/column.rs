@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use arrow_array::BinaryArray;
-use arrow_buffer::ToByteSlice;
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ToByteSlice};
 
 use super::layout::bitmap_length;
-use crate::offsets::{all_valid, item, span};
+use crate::error::BatchError;
+use crate::offsets::{all_valid, checked_offsets, item, span};
 
 /// A column of byte strings. It has no buffers while all items are null, and no validity bitmap while none is.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +101,24 @@ impl ColumnBuilder {
     /// The buffers: validity, offsets, data.
     pub(super) fn buffers(&self) -> [&[u8]; 3] {
         [&self.validity, self.offsets.to_byte_slice(), &self.data]
+    }
+
+    /// Takes the items out, with the memory that they lie in; `None` if all are null.
+    pub(super) fn take(&mut self) -> Result<Option<BinaryArray>, BatchError> {
+        let Self {
+            rows,
+            offsets,
+            data,
+            validity,
+        } = std::mem::take(self);
+        if offsets.is_empty() {
+            return Ok(None);
+        }
+        let offsets = checked_offsets(offsets.into()).ok_or_else(|| BatchError::body("its offsets fall"))?;
+        let nulls = (!validity.is_empty())
+            .then(|| NullBuffer::new(BooleanBuffer::new(Buffer::from_vec(validity), 0, rows)))
+            .filter(|nulls| nulls.null_count() > 0);
+        Ok(Some(BinaryArray::try_new(offsets, Buffer::from_vec(data), nulls)?))
     }
 
     pub(super) fn encoded_length(&self) -> usize {

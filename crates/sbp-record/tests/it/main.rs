@@ -12,6 +12,7 @@ mod foreign;
 mod inspect;
 mod layout;
 mod list;
+mod positions;
 #[path = "../../../../tests/vectors/reader.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared by several tests")]
 mod reader;
