@@ -7,12 +7,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import socket
 import struct
+import threading
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self, TypeVar
 
 PRODUCE, CONSUME, PING, PARTITIONS, CREATE, STATUS, TOPICS = 1, 2, 3, 6, 7, 10, 11
 GREETING = struct.pack("<BI", PING, 0)
 LATEST = 2**64 - 1
+OTHER_LEADER = 252
+
+_T = TypeVar("_T")
 
 
 class Reader:
@@ -79,7 +87,8 @@ class Partition:
     """Bundles in their order, each with its first and last number."""
 
     bundles: list[tuple[int, int, bytes]] = field(default_factory=list)
-    trimmed: int = 0
+    #: Who leads it, where another broker does.
+    leader: tuple[str, int] | None = None
 
     def end(self) -> int:
         return self.bundles[-1][1] if self.bundles else 0
@@ -90,6 +99,16 @@ class Partition:
     def add(self, bundle: bytes) -> None:
         self.bundles.append((*span(bundle, self.end() + 1), bundle))
 
+    def trim(self, sequence: int) -> None:
+        """Drops the bundles that end before this message."""
+        self.bundles = [entry for entry in self.bundles if entry[1] >= sequence]
+
+    def elsewhere(self) -> bytes:
+        """The code for a partition that another broker leads."""
+        assert self.leader is not None
+        host, port = self.leader
+        return bytes([OTHER_LEADER]) + socket.inet_aton(host) + struct.pack("<H", port)
+
 
 class Broker:
     """All topics, and how odd it is."""
@@ -98,12 +117,21 @@ class Broker:
         self.options = options
         self.topics: dict[bytes, list[Partition]] = {}
         self.grown = asyncio.Condition()
+        #: Makes something else of an answer's frame; without a result the broker hangs up.
+        self.spoil: Callable[[int, bytes], bytes | None] | None = None
+        #: The connections there are.
+        self.connections: set[asyncio.StreamWriter] = set()
+        #: Released once for each connection that was closed.
+        self.closed = threading.Semaphore(0)
+        #: What was asked: the messages of all requests.
+        self.asked: list[int] = []
 
     def partition(self, topic: bytes, number: int) -> Partition | None:
         partitions = self.topics.get(topic, [])
         return partitions[number] if number < len(partitions) else None
 
     async def serve(self, incoming: asyncio.StreamReader, out: asyncio.StreamWriter) -> None:
+        self.connections.add(out)
         if not self.options.silent:
             out.write(GREETING)
         tasks = set()
@@ -112,11 +140,18 @@ class Broker:
                 wait = incoming.readexactly(5)
                 message, length = struct.unpack("<BI", await asyncio.wait_for(wait, self.options.idle))
                 request = Reader(await incoming.readexactly(length))
+                self.asked.append(message)
                 task = asyncio.create_task(self.answer(message, request, out))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
         except (asyncio.IncompleteReadError, ConnectionError, TimeoutError):
+            pass
+        finally:
+            for task in tasks:
+                task.cancel()
             out.close()
+            self.connections.discard(out)
+            self.closed.release()
 
     async def answer(self, message: int, request: Reader, out: asyncio.StreamWriter) -> None:
         if message in (PRODUCE, CONSUME):
@@ -129,7 +164,12 @@ class Broker:
             payload = self.describe(message, request)
         else:
             return
-        out.write(frame(message, payload))
+        whole = frame(message, payload)
+        spoiled = self.spoil(message, whole) if self.spoil else whole
+        if spoiled is None:
+            out.close()
+        else:
+            out.write(spoiled)
 
     async def produce(self, identity: int, request: Reader) -> bytes:
         request.take(5)
@@ -140,9 +180,13 @@ class Broker:
             for _ in range(request.number("B")):
                 partition = self.partition(topic, request.number("H"))
                 bundle = request.take(request.varint())
-                if partition:
+                if partition is None:
+                    mine.append(1)
+                elif partition.leader:
+                    mine += partition.elsewhere()
+                else:
                     partition.add(bundle)
-                mine.append(0 if partition else 1)
+                    mine.append(0)
             codes += mine if topic in self.topics else b"\xff"
         async with self.grown:
             self.grown.notify_all()
@@ -178,22 +222,31 @@ class Broker:
 
     def is_ready(self, topic: bytes, number: int, sequence: int, _size: int) -> bool:
         partition = self.partition(topic, number)
-        return partition is None or (sequence != LATEST and sequence != partition.end() + 1)
+        if partition is None or partition.leader:
+            return True
+        return sequence not in (LATEST, partition.end() + 1)
 
     def read(self, topic: bytes, number: int, sequence: int, size: int) -> tuple[bytes, bytes]:
         partition = self.partition(topic, number)
         if partition is None:
             return struct.pack("<HB", number, 255), b""
+        if partition.leader:
+            return struct.pack("<H", number) + partition.elsewhere(), b""
         end = partition.end()
         sequence = (
             partition.first() or 1 if sequence == 0 else min(sequence, end + 1) if sequence == LATEST else sequence
         )
         if sequence > end + 1 or sequence < partition.first():
             return struct.pack("<HBQQIQ", number, 1, 0, end, 0, partition.first()), b""
-        wanted = [entry for entry in partition.bundles if entry[1] >= sequence]
-        chunk = b"".join(varint(len(bundle)) + bundle for _, _, bundle in wanted)
+        wanted = partition.bundles[bisect_left(partition.bundles, sequence, key=lambda entry: entry[1]) :]
+        pieces, left = [], size
+        for _, _, bundle in wanted:
+            if left <= 0:
+                break
+            pieces.append(varint(len(bundle)) + bundle)
+            left -= len(pieces[-1])
         # As the page says: the last bundle is cut where the size is reached.
-        chunk = chunk[:size]
+        chunk = b"".join(pieces)[:size]
         if wanted and wanted[0][2][0] & 64:
             return struct.pack("<HBQI", number, 254, end, len(chunk)), chunk
         base = wanted[0][0] if wanted else 0
@@ -214,8 +267,63 @@ class Broker:
             return identity + name(topic) + bytes([0 if is_new else 1])
         if message != PARTITIONS:
             raise ValueError(f"message {message}")
-        bounds = (struct.pack("<QQ", one.first(), one.end()) for one in self.topics.get(topic, []))
+        bounds = (
+            b"\xff" * 16 + one.elsewhere() if one.leader else struct.pack("<QQ", one.first(), one.end())
+            for one in self.topics.get(topic, [])
+        )
         return identity + name(topic) + struct.pack("<H", len(self.topics.get(topic, []))) + b"".join(bounds)
+
+
+class Running:
+    """A broker in a thread of this process, for tests that look into it."""
+
+    def __init__(self, idle: float | None = None, silent: bool = False) -> None:
+        self.broker = Broker(argparse.Namespace(idle=idle, silent=silent))
+        self.port = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    @property
+    def address(self) -> str:
+        """``host:port``."""
+        return f"127.0.0.1:{self.port}"
+
+    def partition(self, topic: bytes, number: int) -> Partition:
+        """A partition that there is; to be changed within `do`."""
+        found = self.broker.partition(topic, number)
+        assert found is not None
+        return found
+
+    def do(self, change: Callable[[], _T]) -> _T:
+        """Calls something in the broker's thread; who waits for messages looks again."""
+
+        async def call() -> _T:
+            changed = change()
+            async with self.broker.grown:
+                self.broker.grown.notify_all()
+            return changed
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(30)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        serving = asyncio.start_server(self.broker.serve, "127.0.0.1", self.port)
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(30)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        async def end() -> None:
+            self._server.close()
+            for connection in self.broker.connections:
+                connection.close()
+            await asyncio.gather(*(asyncio.all_tasks() - {asyncio.current_task()}), return_exceptions=True)
+            await self._server.wait_closed()
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(30)
+        self._loop.close()
 
 
 async def main() -> None:

@@ -257,14 +257,12 @@ async fn a_connection_that_the_broker_closed_is_made_again() {
     let scripted = Scripted::start(&["--idle", "0.2"]);
     let broker = scripted.client();
     soon(broker.create_topic("t", 1)).await.expect("made");
+    let mut connected = broker.watch_connected();
     for number in 1..4_u8 {
         // The broker closes it after a while without a request.
-        soon(async {
-            while broker.is_connected() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
+        soon(connected.wait_for(|connected| !connected))
+            .await
+            .expect("the broker is there");
         soon(broker.produce("t", 0, bundle(&[&[number]])))
             .await
             .expect("stored");

@@ -1,11 +1,13 @@
 //! What brokers answer.
 
+use std::net::SocketAddrV4;
+
 use bytes::{BufMut, Bytes};
 
 use crate::coding::{Collector, Put, Reader, check_length, narrow};
 use crate::fault::Fault;
 use crate::limits::{MAX_ANSWER, MAX_HEADER, PARTITIONS};
-use crate::outcome::{PartitionState, Produced, read_endpoint};
+use crate::outcome::{PartitionState, Produced, read_endpoint, write_endpoint};
 use crate::request::{CONSUME, CREATE_TOPIC, DISCOVER_PARTITIONS, DISCOVER_TOPICS, PRODUCE, STATUS, TOPOLOGY};
 
 /// Where a partition begins and ends.
@@ -15,6 +17,17 @@ pub struct PartitionBounds {
     pub first: u64,
     /// The last one; 0 while there is none.
     pub high_water: u64,
+}
+
+/// What a broker says of a partition that it is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Discovered {
+    /// It serves it.
+    Here(PartitionBounds),
+    /// Another broker leads it.
+    OtherLeader(SocketAddrV4),
+    /// It cannot be asked at the moment: it has no leader, or the broker cannot read it.
+    Unavailable,
 }
 
 /// A topic.
@@ -56,12 +69,12 @@ pub enum Answer {
     Produced(Vec<Vec<Produced>>),
     /// What was read. A client is told of it piece by piece instead: [`crate::Event::Consumed`].
     Consumed(Vec<ConsumedTopic>),
-    /// The partitions of a topic; `None` for one that cannot be asked here. No partition: no such topic.
+    /// The partitions of a topic. No partition: no such topic.
     Partitions {
         /// The topic.
         topic: String,
         /// Its partitions, from 0 on.
-        partitions: Vec<Option<PartitionBounds>>,
+        partitions: Vec<Discovered>,
     },
     /// What became of a new topic.
     Created {
@@ -172,18 +185,7 @@ impl Answer {
                 out.put_u32_le(id);
                 out.put_short(topic.as_bytes());
                 out.put_u16_le(narrow(partitions.len()));
-                for bounds in partitions {
-                    match bounds {
-                        Some(PartitionBounds { first, high_water }) => {
-                            out.put_u64_le(*first);
-                            out.put_u64_le(*high_water);
-                        }
-                        None => {
-                            out.put_bytes(0xff, 16);
-                            out.put_u8(SYSTEM_REASON);
-                        }
-                    }
-                }
+                partitions.iter().for_each(|partition| partition.write(out));
                 DISCOVER_PARTITIONS
             }
             Self::Created { topic, code } => {
@@ -244,24 +246,42 @@ fn read_outcomes(reader: &mut Reader<'_>, count: usize) -> Result<Vec<Produced>,
     Ok(outcomes)
 }
 
-fn read_partitions(reader: &mut Reader<'_>) -> Result<Answer, Fault> {
-    let topic = reader.name()?;
-    let mut partitions = Vec::new();
-    for _ in 0..reader.u16()? {
+impl Discovered {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Fault> {
         let (first, high_water) = (reader.u64()?, reader.u64()?);
         if (first, high_water) != (u64::MAX, u64::MAX) {
-            partitions.push(Some(PartitionBounds { first, high_water }));
-            continue;
+            return Ok(Self::Here(PartitionBounds { first, high_water }));
         }
-        match reader.u8()? {
-            SYSTEM_REASON | NO_LEADER_REASON => {}
-            OTHER_LEADER_REASON => {
-                read_endpoint(reader)?;
-            }
+        Ok(match reader.u8()? {
+            SYSTEM_REASON | NO_LEADER_REASON => Self::Unavailable,
+            OTHER_LEADER_REASON => Self::OtherLeader(read_endpoint(reader)?),
             code => return Err(Fault::Code(code)),
-        }
-        partitions.push(None);
+        })
     }
+
+    fn write(self, out: &mut impl BufMut) {
+        match self {
+            Self::Here(PartitionBounds { first, high_water }) => {
+                out.put_u64_le(first);
+                out.put_u64_le(high_water);
+            }
+            Self::OtherLeader(leader) => {
+                out.put_bytes(0xff, 16);
+                out.put_u8(OTHER_LEADER_REASON);
+                write_endpoint(leader, out);
+            }
+            Self::Unavailable => {
+                out.put_bytes(0xff, 16);
+                out.put_u8(SYSTEM_REASON);
+            }
+        }
+    }
+}
+
+fn read_partitions(reader: &mut Reader<'_>) -> Result<Answer, Fault> {
+    let topic = reader.name()?;
+    let count = reader.u16()?;
+    let partitions = (0..count).map(|_| Discovered::read(reader)).collect::<Result<_, _>>()?;
     Ok(Answer::Partitions { topic, partitions })
 }
 

@@ -57,19 +57,21 @@ pub struct Span {
     pub last: u64,
 }
 
-/// A received bundle, decompressed.
-#[derive(Debug, Clone)]
-pub struct Bundle<'a> {
+/// What stands in front of a bundle's messages.
+#[derive(Debug, Clone, Copy)]
+pub struct BundleHead<'a> {
     count: u32,
     span: Option<Span>,
-    body: Cow<'a, [u8]>,
+    is_compressed: bool,
+    /// The messages.
+    stored: &'a [u8],
 }
 
-impl<'a> Bundle<'a> {
-    /// Reads a bundle up to its messages, and decompresses these.
+impl<'a> BundleHead<'a> {
+    /// Reads a bundle up to its messages, which it does not look at.
     ///
     /// # Errors
-    /// Why it is none. The messages themselves are judged as they are read.
+    /// Why it is none.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Fault> {
         check_length("a bundle", bytes.len(), MAX_BUNDLE)?;
         let mut reader = Reader::new(bytes);
@@ -86,15 +88,12 @@ impl<'a> Bundle<'a> {
             0 => None,
             _ => Some(read_span(&mut reader, count)?),
         };
-        let body = match flags & CODEC {
-            SNAPPY => Cow::Owned(decompress(reader.rest())?),
-            _ => Cow::Borrowed(reader.rest()),
-        };
-        let length = body.len();
-        if count == 0 || widen(count) > length / SHORTEST_MESSAGE {
-            return Err(Fault::Count { count, length });
-        }
-        Ok(Self { count, span, body })
+        Ok(Self {
+            count,
+            span,
+            is_compressed: flags & CODEC == SNAPPY,
+            stored: reader.rest(),
+        })
     }
 
     /// How many messages it says that it has.
@@ -108,16 +107,60 @@ impl<'a> Bundle<'a> {
     pub fn span(&self) -> Option<Span> {
         self.span
     }
+}
+
+/// A received bundle, decompressed.
+#[derive(Debug, Clone)]
+pub struct Bundle<'a> {
+    head: BundleHead<'a>,
+    body: Cow<'a, [u8]>,
+}
+
+impl<'a> Bundle<'a> {
+    /// Reads a bundle up to its messages, and decompresses these.
+    ///
+    /// # Errors
+    /// Why it is none. The messages themselves are judged as they are read.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Fault> {
+        let head = BundleHead::decode(bytes)?;
+        let body = match head.is_compressed {
+            true => Cow::Owned(decompress(head.stored)?),
+            false => Cow::Borrowed(head.stored),
+        };
+        let (count, length) = (head.count, body.len());
+        if count == 0 || widen(count) > length / SHORTEST_MESSAGE {
+            return Err(Fault::Count { count, length });
+        }
+        Ok(Self { head, body })
+    }
+
+    /// What stands in front of its messages.
+    #[must_use]
+    pub fn head(&self) -> &BundleHead<'a> {
+        &self.head
+    }
+
+    /// How many messages it says that it has.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.head.count
+    }
+
+    /// The numbers of its first and last message, if it is sparse.
+    #[must_use]
+    pub fn span(&self) -> Option<Span> {
+        self.head.span
+    }
 
     /// Its messages in their order. `first`: the number of the first one, unless the bundle is sparse.
     #[must_use]
     pub fn messages(&self, first: u64) -> Messages<'_> {
         Messages {
             reader: Reader::new(&self.body),
-            left: self.count,
-            span: self.span,
+            left: self.head.count,
+            span: self.head.span,
             is_first: true,
-            next: self.span.map_or(first, |span| span.first),
+            next: self.head.span.map_or(first, |span| span.first),
             time_ms: 0,
         }
     }

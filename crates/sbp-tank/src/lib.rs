@@ -32,8 +32,8 @@ mod numbering;
 mod outcome;
 mod request;
 
-pub use answer::{Answer, ConsumedTopic, Consumption, PartitionBounds, TopicSummary};
-pub use bundle::{Bundle, EncodeError, Message, Messages, Span, encode_bundle, encode_sparse_bundle};
+pub use answer::{Answer, ConsumedTopic, Consumption, Discovered, PartitionBounds, TopicSummary};
+pub use bundle::{Bundle, BundleHead, EncodeError, Message, Messages, Span, encode_bundle, encode_sparse_bundle};
 pub use coding::take_framed;
 pub use connection::{ClientConfig, Connection, Refused, ServerConfig, Stats};
 pub use event::{Call, CallFailure, CloseReason, ConsumedPartition, Event, Violation};

@@ -1,6 +1,6 @@
 //! The sequence numbers of bundles that follow each other.
 
-use crate::bundle::{Bundle, Span};
+use crate::bundle::{Bundle, BundleHead, Span};
 use crate::fault::Fault;
 
 /// Where the next bundle begins, in a chunk of an answer or in a file of a broker.
@@ -27,6 +27,14 @@ impl Numbering {
     /// # Errors
     /// It has no numbers of its own and follows nothing, or they exceed those there are.
     pub fn number(&mut self, bundle: &Bundle<'_>) -> Result<Span, Fault> {
+        self.number_head(bundle.head())
+    }
+
+    /// The same, of a bundle whose messages are not looked at yet.
+    ///
+    /// # Errors
+    /// As for [`Numbering::number`].
+    pub fn number_head(&mut self, bundle: &BundleHead<'_>) -> Result<Span, Fault> {
         let span = match (bundle.span(), self.next) {
             (Some(span), _) => span,
             (None, Some(first)) => {

@@ -224,7 +224,7 @@ pub(crate) fn read_endpoint(reader: &mut Reader<'_>) -> Result<SocketAddrV4, Fau
     Ok(SocketAddrV4::new(address, reader.u16()?))
 }
 
-fn write_endpoint(endpoint: SocketAddrV4, out: &mut impl BufMut) {
+pub(crate) fn write_endpoint(endpoint: SocketAddrV4, out: &mut impl BufMut) {
     out.put_slice(&endpoint.ip().octets());
     out.put_u16_le(endpoint.port());
 }

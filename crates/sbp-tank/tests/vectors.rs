@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use sbp_tank::{
-    Answer, Bundle, Call, ClientConfig, Connection, ConsumedFrom, ConsumedTopic, Consumption, Event, Numbering,
-    PartitionBounds, PartitionState, Produce, Produced, ProducedTo, Request, ServerConfig, Topic, TopicSummary,
+    Answer, Bundle, Call, ClientConfig, Connection, ConsumedFrom, ConsumedTopic, Consumption, Discovered, Event,
+    Numbering, PartitionBounds, PartitionState, Produce, Produced, ProducedTo, Request, ServerConfig, Topic,
+    TopicSummary,
 };
 use sbp_wire::Endpoint;
 use sbp_wire::testing::{events, every_split, receive, transmitted};
@@ -190,7 +191,7 @@ fn partitions_and_brokers_are_told() {
     let (bytes, request, answer) = exchange("partitions.hex", 0);
     let topic = String::from("demo");
     assert_eq!(request, Request::DiscoverPartitions { topic: topic.clone() });
-    let empty = Some(PartitionBounds {
+    let empty = Discovered::Here(PartitionBounds {
         first: 0,
         high_water: 0,
     });

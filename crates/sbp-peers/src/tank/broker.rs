@@ -1,16 +1,20 @@
 //! A broker, as its client's users see it.
 
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use sbp_locks::Mutex;
 use sbp_tank::{
-    Answer, ClientConfig, Connection, ConsumedFrom, PartitionBounds, Produce, Produced, ProducedTo, Request, Topic,
-    TopicSummary,
+    Answer, ClientConfig, Connection, ConsumedFrom, Discovered, PartitionBounds, Produce, Produced, ProducedTo,
+    Request, Topic, TopicSummary,
 };
-use sbp_transport::{ChannelOwner, DialError, ReconnectingChannel};
+use sbp_transport::{ChannelOwner, Descriptors, DialError, ReconnectingChannel};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::connection::BrokerConnection;
 use super::error::{TankError, TankErrorKind};
@@ -18,6 +22,10 @@ use super::shared::{Call, Ended, Fetched, Queue, Shared};
 
 /// How often a request that changes nothing, or was not sent, is sent at most.
 const ATTEMPTS: usize = 3;
+/// Sockets that are remembered for a broker and those it names: the ones in use, and those that end.
+const SOCKETS: usize = 64;
+/// Brokers that one broker may name.
+const LEADERS: usize = 32;
 
 /// How a broker is talked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,17 +46,43 @@ impl Default for BrokerConfig {
 }
 
 /// A client of one broker; clones share its connection. It connects when there is something to ask, and again when its connection is lost.
+/// Where the broker names another one that leads a partition, that one is asked.
 #[derive(Debug, Clone)]
 pub struct Broker {
     shared: Arc<Shared>,
+    others: Arc<Others>,
+}
+
+/// Where a partition begins and ends, and who leads it, where that is another broker.
+pub(super) type Served = (PartitionBounds, Option<SocketAddrV4>);
+
+/// The brokers that one has named.
+#[derive(Debug)]
+struct Others {
+    config: BrokerConfig,
+    sockets: Arc<Descriptors>,
+    /// `None`: the client was closed.
+    known: Mutex<Option<HashMap<SocketAddrV4, Arc<Shared>>>>,
 }
 
 impl Broker {
     /// A client of the broker at `address`, which is `host:port`. Its tasks run on `runtime`.
     #[must_use]
     pub fn new(address: &str, config: BrokerConfig, runtime: Handle) -> Self {
+        let sockets = Descriptors::new(SOCKETS);
         Self {
-            shared: Shared::new(address, config.connect_timeout, config.client, runtime),
+            shared: Shared::new(
+                address,
+                config.connect_timeout,
+                config.client,
+                Arc::clone(&sockets),
+                runtime,
+            ),
+            others: Arc::new(Others {
+                config,
+                sockets,
+                known: Mutex::new(Some(HashMap::new())),
+            }),
         }
     }
 
@@ -58,22 +92,59 @@ impl Broker {
         self.shared.name()
     }
 
-    /// Whether there is a connection. There is none before the first call, and after the broker or this side has closed one
-    /// that was idle; the next call makes one.
+    /// Whether there is a connection, now and from now on. There is none before the first call, and after the broker or this
+    /// side has closed one that was idle; the next call makes one.
     #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.shared.is_connected()
+    pub fn watch_connected(&self) -> watch::Receiver<bool> {
+        self.shared.watch_connected()
     }
 
-    /// Has the broker store a bundle, as [`sbp_tank::encode_bundle`] makes it.
+    /// The descriptors of its sockets. Takes no lock: a forked child closes them.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.others.sockets.snapshot()
+    }
+
+    /// Connects, and waits until the broker has answered something.
+    ///
+    /// # Errors
+    /// [`TankError`]: there is no broker.
+    pub async fn connect(&self) -> Result<(), TankError> {
+        match self.ask(Request::Status, true).await? {
+            Answer::Status { .. } => Ok(()),
+            other => Err(self.odd(&other)),
+        }
+    }
+
+    /// Has the broker store a bundle, as [`sbp_tank::encode_bundle`] makes it. Where another broker leads the partition, that
+    /// one is asked.
     ///
     /// # Errors
     /// [`TankError`]. Where it is not [certain](TankError::is_certain) that nothing was done, the messages may be stored.
     pub async fn produce(&self, topic: &str, partition: u16, bundle: Bytes) -> Result<(), TankError> {
+        let mut broker = self.clone();
+        let mut outcome = broker.produce_here(topic, partition, &bundle).await?;
+        if let Produced::OtherLeader(leader) = outcome {
+            broker = self.leader(leader)?;
+            outcome = broker.produce_here(topic, partition, &bundle).await?;
+        }
+        let error = |kind| TankError::new(kind, outcome.to_string());
+        let error = match outcome {
+            Produced::Done => return Ok(()),
+            Produced::UnknownTopic | Produced::UnknownPartition => error(TankErrorKind::UnknownName),
+            // Some brokers may have it.
+            Produced::Late | Produced::Replicas => error(TankErrorKind::Refused).perhaps_done(),
+            Produced::Unavailable | Produced::NoLeader => error(TankErrorKind::Refused).for_now(),
+            _ => error(TankErrorKind::Refused),
+        };
+        Err(error.about(topic, Some(partition)).at(broker.address()))
+    }
+
+    async fn produce_here(&self, topic: &str, partition: u16, bundle: &Bytes) -> Result<Produced, TankError> {
         let to = ProducedTo {
             partition,
             first: 0,
-            bundle,
+            bundle: bundle.clone(),
         };
         let request = Request::Produce(Produce {
             topics: vec![Topic {
@@ -84,25 +155,16 @@ impl Broker {
             acks: 0,
             ack_timeout_ms: 0,
         });
-        let outcome = match self.ask(request, false).await? {
+        let asked = self.ask(request, false).await;
+        let outcome = match asked.map_err(|error| error.about(topic, Some(partition)))? {
             Answer::Produced(outcomes) => outcomes.into_iter().flatten().next(),
             other => return Err(self.odd(&other)),
         };
-        let kind = match outcome {
-            Some(Produced::Done) => return Ok(()),
-            Some(Produced::UnknownTopic | Produced::UnknownPartition) => TankErrorKind::UnknownName,
-            _ => TankErrorKind::Refused,
+        let none = || {
+            self.error(TankErrorKind::Peer, "the broker answers nothing")
+                .perhaps_done()
         };
-        let what = outcome.map_or_else(String::new, |outcome| outcome.to_string());
-        let error = TankError::new(
-            kind,
-            format!("produce to {topic}/{partition} at {}: {what}", self.address()),
-        );
-        Err(match outcome {
-            // Some brokers may have it.
-            Some(Produced::Late | Produced::Replicas) => error.perhaps_done(),
-            _ => error,
-        })
+        outcome.ok_or_else(|| none().about(topic, Some(partition)))
     }
 
     /// Makes a topic.
@@ -115,15 +177,17 @@ impl Broker {
             partitions,
             config: Bytes::new(),
         };
-        let why = match self.ask(request, false).await? {
+        let asked = self.ask(request, false).await;
+        let why = match asked.map_err(|error| error.about(topic, None))? {
             Answer::Created { code: 0, .. } => return Ok(()),
-            Answer::Created { code: 1, .. } => String::from("it exists"),
-            Answer::Created { code: 10, .. } => String::from("its name or number of partitions cannot be"),
-            Answer::Created { code, .. } => format!("the broker says code {code}"),
+            Answer::Created { code: 1, .. } => String::from("the topic exists"),
+            Answer::Created { code: 10, .. } => {
+                String::from("the topic's name or number of partitions is none that the broker takes")
+            }
+            Answer::Created { code, .. } => format!("the broker did not make the topic: code {code}"),
             other => return Err(self.odd(&other)),
         };
-        let message = format!("topic {topic} was not made at {}: {why}", self.address());
-        Err(TankError::new(TankErrorKind::Refused, message))
+        Err(self.error(TankErrorKind::Refused, why).about(topic, None))
     }
 
     /// The topics there are.
@@ -137,29 +201,101 @@ impl Broker {
         }
     }
 
-    /// Where the partitions of a topic begin and end, from partition 0 on; `None` for one that this broker does not serve.
+    /// Where the partitions of a topic begin and end, from partition 0 on; `None` for one that nobody serves at the moment.
+    /// Where another broker leads a partition, that one is asked.
     ///
     /// # Errors
     /// [`TankError`].
     pub async fn partitions(&self, topic: &str) -> Result<Vec<Option<PartitionBounds>>, TankError> {
+        let served = self.served(topic).await?;
+        Ok(served
+            .into_iter()
+            .map(|served| served.map(|(bounds, _)| bounds))
+            .collect())
+    }
+
+    /// The same, with the broker that leads the partition where it is another one.
+    pub(super) async fn served(&self, topic: &str) -> Result<Vec<Option<Served>>, TankError> {
+        let told = self.discover(topic).await?;
+        let mut others: HashMap<SocketAddrV4, Vec<Discovered>> = HashMap::new();
+        for one in &told {
+            if let Discovered::OtherLeader(leader) = one
+                && !others.contains_key(leader)
+            {
+                others.insert(*leader, self.leader(*leader)?.discover(topic).await?);
+            }
+        }
+        let served = |(place, one): (usize, &Discovered)| match one {
+            Discovered::Here(bounds) => Some((*bounds, None)),
+            Discovered::OtherLeader(leader) => match others.get(leader).and_then(|told| told.get(place)) {
+                Some(Discovered::Here(bounds)) => Some((*bounds, Some(*leader))),
+                _ => None,
+            },
+            Discovered::Unavailable => None,
+        };
+        Ok(told.iter().enumerate().map(served).collect())
+    }
+
+    async fn discover(&self, topic: &str) -> Result<Vec<Discovered>, TankError> {
         let request = Request::DiscoverPartitions {
             topic: topic.to_owned(),
         };
-        let partitions = match self.ask(request, true).await? {
+        let asked = self.ask(request, true).await;
+        let partitions = match asked.map_err(|error| error.about(topic, None))? {
             Answer::Partitions { partitions, .. } => partitions,
             other => return Err(self.odd(&other)),
         };
         if partitions.is_empty() {
-            let message = format!("the broker at {} has no topic {topic}", self.address());
-            return Err(TankError::new(TankErrorKind::UnknownName, message));
+            let error = self.error(TankErrorKind::UnknownName, "the broker has no such topic");
+            return Err(error.about(topic, None));
         }
         Ok(partitions)
     }
 
-    /// Ends the connection, and waits until it is over.
+    /// Ends the connections, and waits until they are over.
     pub async fn close(&self) {
-        self.shared.close();
-        self.shared.wait_closed().await;
+        let others = self.others.known.lock().take();
+        let all: Vec<_> = others.into_iter().flatten().map(|(_, shared)| shared).collect();
+        for shared in all.iter().chain([&self.shared]) {
+            shared.close();
+        }
+        for shared in all.iter().chain([&self.shared]) {
+            shared.wait_closed().await;
+        }
+    }
+
+    /// The broker there, which this one has named.
+    ///
+    /// # Errors
+    /// This client was closed, or one broker names more of them than there can be.
+    pub(super) fn leader(&self, address: SocketAddrV4) -> Result<Self, TankError> {
+        let mut known = self.others.known.lock();
+        let Some(known) = known.as_mut() else {
+            return Err(self.error(TankErrorKind::Lost, "the client was closed"));
+        };
+        if known.len() >= LEADERS && !known.contains_key(&address) {
+            let what = format!("the broker names more than {LEADERS} other ones");
+            return Err(self.error(TankErrorKind::Peer, what));
+        }
+        let config = &self.others.config;
+        let shared = known.entry(address).or_insert_with(|| {
+            Shared::new(
+                &address.to_string(),
+                config.connect_timeout,
+                config.client,
+                Arc::clone(&self.others.sockets),
+                self.runtime().clone(),
+            )
+        });
+        Ok(Self {
+            shared: Arc::clone(shared),
+            others: Arc::clone(&self.others),
+        })
+    }
+
+    /// Where its tasks run.
+    pub(super) fn runtime(&self) -> &Handle {
+        self.shared.channel.runtime()
     }
 
     pub(super) async fn consume(
@@ -178,20 +314,14 @@ impl Broker {
         };
         match self.call(request, true).await? {
             Ended::Fetched(fetched) => Ok(fetched),
-            _ => Err(TankError::new(
-                TankErrorKind::Peer,
-                format!("the broker at {} answers something else", self.address()),
-            )),
+            _ => Err(self.error(TankErrorKind::Peer, "the broker answers something else")),
         }
     }
 
     async fn ask(&self, request: Request, is_repeatable: bool) -> Result<Answer, TankError> {
         match self.call(request, is_repeatable).await? {
             Ended::Answered(answer) => Ok(answer),
-            _ => Err(TankError::new(
-                TankErrorKind::Peer,
-                format!("the broker at {} answers something else", self.address()),
-            )),
+            _ => Err(self.error(TankErrorKind::Peer, "the broker answers something else")),
         }
     }
 
@@ -205,9 +335,14 @@ impl Broker {
                 request: request.clone(),
                 reply,
             });
+            let doubtful = |error: TankError, bytes_sent| match bytes_sent && !is_repeatable {
+                true => error.perhaps_done(),
+                false => error,
+            };
             let (why, bytes_sent) = match ended.await {
                 Ok(Ended::Lost { why, bytes_sent }) => (why, bytes_sent),
-                Ok(Ended::Unfit(why)) => return Err(TankError::new(TankErrorKind::Limit, why)),
+                Ok(Ended::Broken { kind, why }) => return Err(doubtful(self.error(kind, why), true)),
+                Ok(Ended::Unfit(why)) => return Err(self.error(TankErrorKind::Limit, why)),
                 Ok(ended) => return Ok(ended),
                 Err(_) => (String::from("the client was closed"), true),
             };
@@ -216,17 +351,20 @@ impl Broker {
             if again && attempts < ATTEMPTS {
                 continue;
             }
-            let error = TankError::new(TankErrorKind::Lost, format!("the broker at {}: {why}", self.address()));
-            return Err(match bytes_sent && !is_repeatable {
-                true => error.perhaps_done(),
-                false => error,
-            });
+            return Err(doubtful(self.error(TankErrorKind::Lost, why), bytes_sent));
         }
     }
 
     fn odd(&self, answer: &Answer) -> TankError {
-        let message = format!("the broker at {} answers something else: {answer:?}", self.address());
-        TankError::new(TankErrorKind::Peer, message)
+        self.error(
+            TankErrorKind::Peer,
+            format!("the broker answers something else: {answer:?}"),
+        )
+    }
+
+    /// An error of a call to this broker.
+    fn error(&self, kind: TankErrorKind, what: impl Into<String>) -> TankError {
+        TankError::new(kind, what).at(self.address())
     }
 }
 
@@ -243,10 +381,15 @@ impl ChannelOwner for Shared {
     }
 
     fn connection(self: Arc<Self>, _address: &Arc<str>, generation: u64) -> BrokerConnection {
+        self.note_connection();
         BrokerConnection::new(self, generation)
     }
 
     fn dial_failed(self: &Arc<Self>, error: &DialError) {
         self.give_up_waiting(error);
+    }
+
+    fn connection_ended(&self, _generation: u64, _driver: &sbp_transport::TransportStats) {
+        self.note_connection();
     }
 }

@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sbp_tank::{CallFailure, CloseReason, Connection, Event, Refused};
+use sbp_tank::{CallFailure, CloseReason, Connection, Event, Refused, Violation};
 use sbp_transport::Application;
 use sbp_wire::Endpoint;
 
+use super::error::TankErrorKind;
 use super::shared::{Call, Command, Ended, Fetched, Shared, tell};
 
 /// How long a connection may be idle. Brokers close theirs after 16 s without a word, and a request that crosses the end of
@@ -77,12 +78,30 @@ impl BrokerConnection {
     /// Calls that were never sent: a broker that does not greet is none.
     fn give_up_held(&mut self, reason: &CloseReason) {
         for call in std::mem::take(&mut self.held) {
-            let ended = Ended::Lost {
-                why: reason.to_string(),
-                bytes_sent: false,
+            let ended = match reason {
+                CloseReason::Violation(_) => broken(reason),
+                reason => Ended::Lost {
+                    why: reason.to_string(),
+                    bytes_sent: false,
+                },
             };
             tell(call, ended);
         }
+    }
+}
+
+/// How calls end whose broker breaks the protocol.
+fn broken(reason: &CloseReason) -> Ended {
+    let why = match reason {
+        CloseReason::Violation(Violation::Content { fault, .. }) => {
+            format!("the broker's answer cannot be read: {fault}")
+        }
+        CloseReason::Violation(violation) => violation.to_string(),
+        reason => reason.to_string(),
+    };
+    Ended::Broken {
+        kind: TankErrorKind::of_close(reason),
+        why,
     }
 }
 
@@ -131,11 +150,19 @@ impl Application for BrokerConnection {
                 failure,
                 bytes_sent,
             } => {
-                let why = match failure {
-                    CallFailure::ConnectionClosed => String::from("the connection was lost before the answer came"),
-                    failure => failure.to_string(),
+                let reason = connection.close_reason();
+                let ended = match (failure, reason) {
+                    (CallFailure::ConnectionClosed, Some(reason @ CloseReason::Violation(_))) => broken(reason),
+                    (CallFailure::ConnectionClosed, _) => Ended::Lost {
+                        why: String::from("the connection was lost before the answer came"),
+                        bytes_sent,
+                    },
+                    (failure, _) => Ended::Lost {
+                        why: failure.to_string(),
+                        bytes_sent,
+                    },
                 };
-                self.end(user, |_| Ended::Lost { why, bytes_sent });
+                self.end(user, |_| ended);
             }
             Event::Closing { reason } => {
                 self.shared.drains(self.generation, &reason);

@@ -4,11 +4,14 @@
 //! partitions of a topic from one position to another.
 
 mod broker;
+mod bundles;
 mod connection;
 mod error;
 mod reader;
 mod shared;
 
 pub use broker::{Broker, BrokerConfig};
-pub use error::{TankError, TankErrorKind};
-pub use reader::{End, ReadBundle, ReadOptions, Reader, Start};
+pub use bundles::{ReadBatch, ReadBundle};
+pub use error::{Gap, TankError, TankErrorKind};
+pub use reader::{End, ReadOptions, ReadPart, Reader, Start};
+pub use sbp_tank::{EncodeError, MAX_KEY, Message, PartitionBounds, TopicSummary, encode_bundle, encode_sparse_bundle};

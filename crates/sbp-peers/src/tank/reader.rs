@@ -1,13 +1,19 @@
 //! Reading partitions of a topic from one position to another.
+//!
+//! A request names partitions that the same broker leads, as many as fit; requests to several brokers, or for more partitions,
+//! are under way side by side, so that each waits for messages without holding up the others. While bundles are handed out
+//! the next request of their partitions is on its way.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use bytes::Bytes;
-use sbp_tank::{Bundle, ConsumedFrom, Message, Numbering, PARTITIONS, PartitionBounds, PartitionState, Span};
+use sbp_tank::{BundleHead, ConsumedFrom, Numbering, PARTITIONS, PartitionState, Span};
+use tokio::task::JoinSet;
 
-use super::broker::Broker;
-use super::error::{TankError, TankErrorKind};
+use super::broker::{Broker, Served};
+use super::bundles::{Collector, ReadBatch, ReadBundle};
+use super::error::{Gap, TankError, TankErrorKind};
 use super::shared::Fetched;
 
 /// Bytes asked for of one partition.
@@ -18,6 +24,8 @@ const LEAST_FETCHED: u32 = 256 << 10;
 const ALL_FETCHED: u32 = 64 << 20;
 /// Bytes asked for of one partition at most: no bundle has as many.
 const MOST_FETCHED: u32 = 128 << 20;
+/// While fewer bytes than these wait to be handed out, more are asked for.
+const READ_AHEAD: usize = 8 << 20;
 /// How long a request waits for messages.
 const WAIT: Duration = Duration::from_secs(5);
 
@@ -30,6 +38,10 @@ pub enum Start {
     Latest,
     /// At this sequence number.
     At(u64),
+    /// So many numbers behind the first message that there is; behind the last one, if there are fewer.
+    AfterEarliest(u64),
+    /// So many numbers in front of where [`Start::Latest`] is; at the first message, if there are fewer.
+    BeforeLatest(u64),
 }
 
 /// Where reading ends.
@@ -43,6 +55,17 @@ pub enum End {
     Never,
 }
 
+/// A part of a partition that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadPart {
+    /// The partition.
+    pub partition: u16,
+    /// Where reading begins.
+    pub start: Start,
+    /// Where it ends.
+    pub end: End,
+}
+
 /// What is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadOptions {
@@ -54,38 +77,6 @@ pub struct ReadOptions {
     pub end: End,
 }
 
-/// A bundle that was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReadBundle {
-    /// The partition that it is of.
-    pub partition: u16,
-    /// The numbers of its first and last message.
-    pub span: Span,
-    /// The first number that is wanted: messages before it were read already, or are in front of the start.
-    pub from: u64,
-    /// The number in front of which reading ends.
-    pub until: u64,
-    bytes: Bytes,
-}
-
-impl ReadBundle {
-    /// Calls `take` for each message that is wanted.
-    ///
-    /// # Errors
-    /// The bundle is damaged.
-    pub fn for_each(&self, mut take: impl FnMut(Message<'_>)) -> Result<(), TankError> {
-        let place = || format!("the bundle from {} of partition {}", self.span.first, self.partition);
-        let bundle = Bundle::decode(&self.bytes).map_err(|fault| TankError::of_fault(&place(), fault))?;
-        for message in bundle.messages(self.span.first) {
-            let message = message.map_err(|fault| TankError::of_fault(&place(), fault))?;
-            if (self.from..self.until).contains(&message.sequence) {
-                take(message);
-            }
-        }
-        Ok(())
-    }
-}
-
 /// A partition that is being read.
 #[derive(Debug, Clone, Copy)]
 struct Position {
@@ -95,15 +86,38 @@ struct Position {
     /// In front of which number reading ends.
     until: u64,
     fetch_size: u32,
+    /// Who leads it, where that is not the broker that was named.
+    leader: Option<SocketAddrV4>,
+    /// Whether that was said by the last answer: brokers that name each other are not followed any further.
+    was_redirected: bool,
+    /// Whether a request for it is under way.
+    is_asked: bool,
+}
+
+/// A request that is over.
+#[derive(Debug)]
+struct Asked {
+    /// What was asked for.
+    from: Vec<ConsumedFrom>,
+    /// Which broker was asked.
+    endpoint: String,
+    fetched: Result<Fetched, TankError>,
 }
 
 /// Reads partitions of a topic, bundle by bundle; those of one partition in their order.
+///
+/// A step that is dropped loses nothing. After an error the next step goes on: behind the gap where messages are gone, otherwise where the error was.
 #[derive(Debug)]
 pub struct Reader {
     broker: Broker,
     topic: String,
     positions: Vec<Position>,
+    asked: JoinSet<Asked>,
     ready: VecDeque<ReadBundle>,
+    /// Bytes of them.
+    ready_bytes: usize,
+    batches: VecDeque<ReadBatch>,
+    errors: VecDeque<TankError>,
 }
 
 impl Broker {
@@ -112,28 +126,53 @@ impl Broker {
     /// # Errors
     /// [`TankError`]: there is no such topic or partition, or the broker does not say what is in it.
     pub async fn read(&self, topic: &str, options: &ReadOptions) -> Result<Reader, TankError> {
-        Reader::begin(self.clone(), topic, options).await
-    }
-}
-
-impl Reader {
-    /// Asks once where the partitions begin and end, so that "earliest" and "latest" mean one place each.
-    async fn begin(broker: Broker, topic: &str, options: &ReadOptions) -> Result<Self, TankError> {
-        let bounds = broker.partitions(topic).await?;
-        let every = (0..)
-            .zip(&bounds)
-            .filter_map(|(partition, bounds)| bounds.map(|_| partition));
+        let served = self.served(topic).await?;
+        // One that nobody serves is an error, and not left out.
+        let every = (0..).zip(&served).map(|(partition, _)| partition);
         let partitions = match options.partitions.as_slice() {
             [] => every.collect(),
             some => some.to_vec(),
         };
+        let parts = partitions.into_iter().map(|partition| ReadPart {
+            partition,
+            start: options.start,
+            end: options.end,
+        });
+        Reader::at(self.clone(), topic, &served, parts)
+    }
+
+    /// A reader of parts of a topic, each with its own start and end; of several of one partition the first counts.
+    ///
+    /// # Errors
+    /// As for [`Broker::read`].
+    pub async fn read_parts(&self, topic: &str, parts: &[ReadPart]) -> Result<Reader, TankError> {
+        let served = self.served(topic).await?;
+        Reader::at(self.clone(), topic, &served, parts.iter().copied())
+    }
+}
+
+impl Reader {
+    /// A reader of parts of partitions that begin and end there: "earliest" and "latest" mean one place each from now on.
+    fn at(
+        broker: Broker,
+        topic: &str,
+        served: &[Option<Served>],
+        parts: impl Iterator<Item = ReadPart>,
+    ) -> Result<Self, TankError> {
         let mut positions = Vec::new();
-        for partition in partitions {
-            let Some(Some(bounds)) = bounds.get(usize::from(partition)) else {
-                let message = format!("the broker at {} does not serve {topic}/{partition}", broker.address());
-                return Err(TankError::new(TankErrorKind::UnknownName, message));
+        let mut seen = HashSet::new();
+        for part in parts.filter(|part| seen.insert(part.partition)) {
+            let error = match served.get(usize::from(part.partition)) {
+                Some(Some(served)) => {
+                    positions.push(position(part, *served));
+                    continue;
+                }
+                Some(None) => {
+                    TankError::new(TankErrorKind::Refused, "nobody serves the partition at the moment").for_now()
+                }
+                None => TankError::new(TankErrorKind::UnknownName, "the topic has no such partition"),
             };
-            positions.push(position(partition, *bounds, options));
+            return Err(error.about(topic, Some(part.partition)).at(broker.address()));
         }
         positions.retain(|position| position.next < position.until);
         let share = ALL_FETCHED / u32::try_from(positions.len().max(1)).unwrap_or(u32::MAX);
@@ -144,162 +183,304 @@ impl Reader {
             broker,
             topic: topic.to_owned(),
             positions,
+            asked: JoinSet::new(),
             ready: VecDeque::new(),
+            ready_bytes: 0,
+            batches: VecDeque::new(),
+            errors: VecDeque::new(),
         })
     }
 
     /// The next bundle; `None` when the end of all partitions is reached.
     ///
     /// # Errors
-    /// [`TankError`]. Where messages are gone before they were read it says which.
+    /// [`TankError`]. Where messages are gone before they were read it has a [gap](TankError::gap).
     pub async fn next(&mut self) -> Result<Option<ReadBundle>, TankError> {
         loop {
+            if self.ready_bytes < READ_AHEAD {
+                self.ask();
+            }
             if let Some(bundle) = self.ready.pop_front() {
+                self.ready_bytes = self.ready_bytes.saturating_sub(bundle.length());
                 return Ok(Some(bundle));
             }
-            if self.positions.is_empty() {
+            if let Some(error) = self.errors.pop_front() {
+                return Err(error);
+            }
+            match self.asked.join_next().await {
+                None => return Ok(None),
+                Some(Ok(asked)) => self.take(asked),
+                // Nobody aborts it: it panicked, or the runtime ends.
+                Some(Err(ended)) => {
+                    self.positions.iter_mut().for_each(|position| position.is_asked = false);
+                    return Err(TankError::new(TankErrorKind::Lost, ended.to_string()));
+                }
+            }
+        }
+    }
+
+    /// The messages of the next bundles of one partition, as a batch; `None` when the end of all partitions is reached.
+    ///
+    /// # Errors
+    /// As for [`Reader::next`]; and a bundle is damaged, which the next step reads again.
+    pub async fn next_batch(&mut self) -> Result<Option<ReadBatch>, TankError> {
+        loop {
+            if let Some(batch) = self.batches.pop_front() {
+                return Ok(Some(batch));
+            }
+            let Some(bundle) = self.next().await? else {
                 return Ok(None);
-            }
-            let (fetched, asked) = self.fetch().await?;
-            self.take(&fetched)?;
-            // Where not all fit into one request, the others come next.
-            self.positions.rotate_left(asked);
-            self.positions.retain(|position| position.next < position.until);
-        }
-    }
-
-    /// Asks for the first partitions, and says for how many.
-    async fn fetch(&self) -> Result<(Fetched, usize), TankError> {
-        let mut from = Vec::new();
-        let mut left = ALL_FETCHED;
-        for position in self.positions.iter().take(PARTITIONS) {
-            if !from.is_empty() && position.fetch_size > left {
-                break;
-            }
-            left = left.saturating_sub(position.fetch_size);
-            from.push(ConsumedFrom {
-                partition: position.partition,
-                sequence: position.next,
-                fetch_size: position.fetch_size,
-            });
-        }
-        let asked = from.len();
-        let wait = match asked == self.positions.len() {
-            true => WAIT,
-            // The others wait too.
-            false => Duration::ZERO,
-        };
-        let fetched = self.broker.consume(&self.topic, from, wait).await?;
-        Ok((fetched, asked))
-    }
-
-    /// Takes over what an answer has, and moves behind it. A partition without a whole bundle stays where it is.
-    fn take(&mut self, fetched: &Fetched) -> Result<(), TankError> {
-        for (place, told) in fetched.partitions.iter().enumerate() {
-            let Some(partition) = told.partition else {
-                return Err(self.failure(TankErrorKind::UnknownName, None, "the broker has no such topic"));
             };
-            let found = self
+            let about = |error: TankError, reader: &Self| {
+                error
+                    .about(&reader.topic, Some(bundle.partition))
+                    .at(reader.broker.address())
+            };
+            let collected = self.collect(&bundle).map_err(|error| about(error, self))?;
+            self.batches = collected;
+        }
+    }
+
+    /// The messages of a bundle, and of those behind it that go with it. Those in front of a damaged one are handed out; it is
+    /// read again by the step behind them, which fails.
+    fn collect(&mut self, first: &ReadBundle) -> Result<VecDeque<ReadBatch>, TankError> {
+        let mut collector = Collector::new(first);
+        let mut added = collector.add(first);
+        while added.is_ok()
+            && let Some(bundle) = self.ready.pop_front_if(|bundle| collector.wants(bundle))
+        {
+            self.ready_bytes = self.ready_bytes.saturating_sub(bundle.length());
+            added = collector.add(&bundle);
+        }
+        if added.is_err() {
+            self.go_back(first.partition, collector.next(), first.until);
+        }
+        let batches = collector.into_batches()?;
+        match added {
+            Err(error) if batches.is_empty() => Err(error),
+            _ => Ok(batches),
+        }
+    }
+
+    /// Has a partition read again from a message on.
+    fn go_back(&mut self, partition: u16, from: u64, until: u64) {
+        self.ready.retain(|bundle| bundle.partition != partition);
+        self.ready_bytes = self.ready.iter().map(ReadBundle::length).sum();
+        let found = self
+            .positions
+            .iter_mut()
+            .find(|position| position.partition == partition);
+        match found {
+            Some(position) => position.next = from,
+            None => self.positions.push(Position {
+                next: from,
+                ..Position::new(partition, until)
+            }),
+        }
+    }
+
+    /// Asks for the partitions that no request is under way for.
+    fn ask(&mut self) {
+        while let Some(leader) = self.positions.iter().find(|one| !one.is_asked).map(|one| one.leader) {
+            let mut from = Vec::new();
+            let mut left = ALL_FETCHED;
+            let idle = self
                 .positions
                 .iter_mut()
-                .find(|position| position.partition == partition);
-            let Some(position) = found else {
-                return Err(self.failure(
-                    TankErrorKind::Peer,
-                    Some(partition),
-                    "the broker answers what was not asked",
-                ));
-            };
-            let base = match told.state {
-                PartitionState::Data { base, .. } => base,
-                state => {
-                    let next = position.next;
-                    return Err(self.refusal(partition, next, state));
+                .filter(|one| !one.is_asked && one.leader == leader);
+            for position in idle.take(PARTITIONS) {
+                if !from.is_empty() && position.fetch_size > left {
+                    break;
                 }
-            };
-            let mut numbering = Numbering::new(base);
-            let bundles = fetched.bundles.iter().filter(|(at, _)| *at == place);
-            let mut is_empty = true;
-            for (_, bytes) in bundles {
-                is_empty = false;
-                let place = || format!("a bundle of {}/{partition} behind {}", self.topic, position.next);
-                let numbered = Bundle::decode(bytes).and_then(|bundle| numbering.number(&bundle));
-                let span = numbered.map_err(|fault| TankError::of_fault(&place(), fault))?;
-                // The first bundle may begin, and even end, before what was asked for.
-                if span.last < position.next || span.first >= position.until {
-                    continue;
-                }
-                self.ready.push_back(ReadBundle {
-                    partition,
-                    span,
-                    from: position.next,
-                    until: position.until,
-                    bytes: bytes.clone(),
+                left = left.saturating_sub(position.fetch_size);
+                position.is_asked = true;
+                from.push(ConsumedFrom {
+                    partition: position.partition,
+                    sequence: position.next,
+                    fetch_size: position.fetch_size,
                 });
-                position.next = span.last.saturating_add(1);
             }
-            let cut = fetched.cut.iter().find(|(at, _)| *at == place);
-            if let (true, Some((_, length))) = (is_empty, cut) {
-                if position.fetch_size >= MOST_FETCHED {
-                    let what = "the broker cuts a bundle although all of it was asked for";
-                    return Err(self.failure(TankErrorKind::Peer, Some(partition), what));
+            let (broker, topic) = (self.broker.clone(), self.topic.clone());
+            let request = async move {
+                let asked = match leader {
+                    Some(leader) => broker.leader(leader),
+                    None => Ok(broker.clone()),
+                };
+                let endpoint = asked.as_ref().unwrap_or(&broker).address();
+                let fetched = match asked {
+                    Ok(broker) => broker.consume(&topic, from.clone(), WAIT).await,
+                    Err(error) => Err(error),
+                };
+                Asked {
+                    from,
+                    endpoint,
+                    fetched,
                 }
-                let wanted = u32::try_from(*length).unwrap_or(u32::MAX);
-                position.fetch_size = wanted.max(position.fetch_size.saturating_mul(2)).min(MOST_FETCHED);
+            };
+            self.asked.spawn_on(request, self.broker.runtime());
+        }
+    }
+
+    /// Takes over what an answer has, and moves behind it.
+    fn take(&mut self, asked: Asked) {
+        for from in &asked.from {
+            if let Some(position) = self.positions.iter_mut().find(|one| one.partition == from.partition) {
+                position.is_asked = false;
             }
         }
-        Ok(())
+        match asked.fetched {
+            Ok(fetched) => {
+                for place in 0..fetched.partitions.len() {
+                    if let Err(error) = self.take_partition(&asked.from, &fetched, place) {
+                        self.errors.push_back(error.at(asked.endpoint.clone()));
+                    }
+                }
+            }
+            Err(error) => self.errors.push_back(error.about(&self.topic, None)),
+        }
+        self.positions.retain(|position| position.next < position.until);
     }
 
-    /// Why a partition cannot be read.
-    fn refusal(&self, partition: u16, next: u64, state: PartitionState) -> TankError {
-        let (kind, what) = match state {
-            PartitionState::OutOfBounds {
-                high_water,
-                first_available,
-            } => (
-                TankErrorKind::OutOfRange,
-                format!("message {next} is not there: the first is {first_available}, the last {high_water}"),
-            ),
-            PartitionState::UnknownTopic | PartitionState::UnknownPartition => (
-                TankErrorKind::UnknownName,
-                String::from("the broker has no such partition"),
-            ),
-            PartitionState::OtherLeader(address) => (
-                TankErrorKind::Refused,
-                format!("another broker leads it: ask {address}"),
-            ),
-            _ => (
-                TankErrorKind::Refused,
-                String::from("the broker does not serve it at the moment; try again later"),
-            ),
+    /// Takes over what an answer has of one partition. One without a whole bundle stays where it is.
+    fn take_partition(&mut self, asked: &[ConsumedFrom], fetched: &Fetched, place: usize) -> Result<(), TankError> {
+        let Some(told) = fetched.partitions.get(place) else {
+            return Ok(());
         };
-        self.failure(kind, Some(partition), &what)
-    }
-
-    fn failure(&self, kind: TankErrorKind, partition: Option<u16>, what: &str) -> TankError {
-        let place = partition.map_or_else(|| self.topic.clone(), |partition| format!("{}/{partition}", self.topic));
-        TankError::new(kind, format!("read of {place} at {}: {what}", self.broker.address()))
+        let Some(partition) = told.partition else {
+            return Err(
+                TankError::new(TankErrorKind::UnknownName, "the broker has no such topic").about(&self.topic, None),
+            );
+        };
+        let about = |error: TankError| error.about(&self.topic, Some(partition));
+        let Some(from) = asked.iter().find(|from| from.partition == partition) else {
+            let what = "the broker answers what was not asked";
+            return Err(about(TankError::new(TankErrorKind::Peer, what)));
+        };
+        let found = self
+            .positions
+            .iter_mut()
+            .find(|position| position.partition == partition);
+        // One that was sent back meanwhile wants something else by now.
+        let Some(position) = found.filter(|position| position.next == from.sequence) else {
+            return Ok(());
+        };
+        let base = match told.state {
+            PartitionState::Data { base, .. } => base,
+            state => return position.refused(state).map_err(about),
+        };
+        position.was_redirected = false;
+        let mut numbering = Numbering::new(base);
+        let mut is_empty = true;
+        for (_, bytes) in fetched.bundles.iter().filter(|(at, _)| *at == place) {
+            is_empty = false;
+            let numbered = BundleHead::decode(bytes).and_then(|head| numbering.number_head(&head));
+            let damaged = |fault| TankError::of_fault("a bundle", fault).with_sequence(position.next);
+            let span: Span = numbered.map_err(|fault| about(damaged(fault)))?;
+            // The first bundle may begin, and even end, before what was asked for.
+            if span.last < position.next || span.first >= position.until {
+                continue;
+            }
+            let bundle = ReadBundle::new(partition, span, position.next, position.until, bytes.clone());
+            self.ready_bytes += bundle.length();
+            self.ready.push_back(bundle);
+            position.next = span.last.saturating_add(1);
+        }
+        match fetched.cut.iter().find(|(at, _)| *at == place) {
+            Some((_, length)) if is_empty => position.ask_for_more(*length).map_err(about),
+            _ => Ok(()),
+        }
     }
 }
 
-fn position(partition: u16, bounds: PartitionBounds, options: &ReadOptions) -> Position {
-    let end = bounds.high_water.saturating_add(1);
-    let next = match options.start {
-        // Partitions begin with message 1.
-        Start::Earliest => bounds.first.max(1),
+impl Position {
+    /// The beginning of a partition.
+    fn new(partition: u16, until: u64) -> Self {
+        Self {
+            partition,
+            next: 1,
+            until,
+            fetch_size: FETCH_SIZE,
+            leader: None,
+            was_redirected: false,
+            is_asked: false,
+        }
+    }
+
+    /// The first bundle has so many bytes, and does not fit into what was asked for; 0: nobody knows how many.
+    fn ask_for_more(&mut self, length: usize) -> Result<(), TankError> {
+        if self.fetch_size >= MOST_FETCHED {
+            let what = "the broker cuts a bundle although all of it was asked for";
+            return Err(TankError::new(TankErrorKind::Peer, what).with_sequence(self.next));
+        }
+        let wanted = u32::try_from(length).unwrap_or(u32::MAX);
+        self.fetch_size = wanted.max(self.fetch_size.saturating_mul(2)).min(MOST_FETCHED);
+        Ok(())
+    }
+
+    /// The broker does not serve what was asked for. Another one that leads the partition is asked next.
+    fn refused(&mut self, state: PartitionState) -> Result<(), TankError> {
+        let error = match state {
+            PartitionState::OtherLeader(leader) if !self.was_redirected => {
+                self.leader = Some(leader);
+                self.was_redirected = true;
+                return Ok(());
+            }
+            PartitionState::OutOfBounds {
+                high_water,
+                first_available,
+            } => return Err(self.out_of_bounds(high_water, first_available)),
+            PartitionState::UnknownTopic | PartitionState::UnknownPartition => {
+                TankError::new(TankErrorKind::UnknownName, "the broker has no such partition")
+            }
+            PartitionState::OtherLeader(leader) => {
+                let what = format!("the broker that was named as the partition's leader names another one, {leader}");
+                TankError::new(TankErrorKind::Refused, what).for_now()
+            }
+            _ => TankError::new(
+                TankErrorKind::Refused,
+                "the broker does not serve the partition at the moment",
+            )
+            .for_now(),
+        };
+        self.was_redirected = false;
+        Err(error.with_sequence(self.next))
+    }
+
+    /// The next message is not there. Where it was, reading goes on at the first one that there is.
+    fn out_of_bounds(&mut self, high_water: u64, first: u64) -> TankError {
+        let next = self.next;
+        let what = format!("message {next} is not there: the first is {first}, the last {high_water}");
+        let error = TankError::new(TankErrorKind::OutOfRange, what).with_sequence(next);
+        if next >= first {
+            return error;
+        }
+        self.next = first;
+        error.with_gap(Gap {
+            partition: self.partition,
+            from: next,
+            to: first,
+        })
+    }
+}
+
+fn position(part: ReadPart, (bounds, leader): Served) -> Position {
+    // Partitions begin with message 1.
+    let (first, end) = (bounds.first.max(1), bounds.high_water.saturating_add(1));
+    let next = match part.start {
+        Start::Earliest => first,
         Start::Latest => end,
         Start::At(sequence) => sequence.max(1),
+        Start::AfterEarliest(count) => first.saturating_add(count).min(end),
+        Start::BeforeLatest(count) => end.saturating_sub(count).max(first),
     };
-    let until = match options.end {
+    let until = match part.end {
         End::Latest => end,
         End::At(sequence) => sequence,
         End::Never => u64::MAX,
     };
     Position {
-        partition,
         next,
-        until,
-        fetch_size: FETCH_SIZE,
+        leader,
+        ..Position::new(part.partition, until)
     }
 }

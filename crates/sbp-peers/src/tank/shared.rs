@@ -9,7 +9,9 @@ use sbp_transport::{
     BackOff, ChannelQueue, Descriptors, DialError, LinkSettings, ReconnectPolicy, ReconnectingChannel,
 };
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+
+use super::error::TankErrorKind;
 
 /// The pauses between attempts to connect.
 const BACK_OFF: BackOff = BackOff {
@@ -37,6 +39,11 @@ pub(super) enum Ended {
     Lost {
         why: String,
         bytes_sent: bool,
+    },
+    /// The broker broke the protocol before the answer was complete.
+    Broken {
+        kind: TankErrorKind,
+        why: String,
     },
     /// The request cannot be sent.
     Unfit(String),
@@ -86,10 +93,18 @@ impl ChannelQueue for Queue {
 pub(super) struct Shared {
     pub(super) channel: ReconnectingChannel<Queue>,
     pub(super) client: ClientConfig,
+    /// Whether there is a connection; told under the channel's lock.
+    connected: watch::Sender<bool>,
 }
 
 impl Shared {
-    pub(super) fn new(address: &str, timeout: Duration, client: ClientConfig, runtime: Handle) -> Arc<Self> {
+    pub(super) fn new(
+        address: &str,
+        timeout: Duration,
+        client: ClientConfig,
+        sockets: Arc<Descriptors>,
+        runtime: Handle,
+    ) -> Arc<Self> {
         let policy = ReconnectPolicy {
             addresses: 1,
             attempts_per_round: 1,
@@ -100,12 +115,13 @@ impl Shared {
         let links = LinkSettings {
             timeout,
             tls: None,
-            sockets: Descriptors::new(SOCKETS),
+            sockets,
         };
         let addresses = vec![Arc::from(address)];
         Arc::new(Self {
             channel: ReconnectingChannel::new(addresses, links, policy, false, runtime),
             client,
+            connected: watch::Sender::new(false),
         })
     }
 
@@ -122,8 +138,15 @@ impl Shared {
         }
     }
 
-    pub(super) fn is_connected(&self) -> bool {
-        self.channel.lock().ready().is_some()
+    /// Whether there is a connection, now and from now on.
+    pub(super) fn watch_connected(&self) -> watch::Receiver<bool> {
+        self.connected.subscribe()
+    }
+
+    /// Tells who watches whether there is a connection.
+    pub(super) fn note_connection(&self) {
+        let state = self.channel.lock();
+        self.connected.send_replace(state.ready().is_some());
     }
 
     /// Where the broker is.
@@ -143,6 +166,7 @@ impl Shared {
         if state.reconnect.drains(generation) {
             self.channel.ensure_connecting(self, &mut state);
         }
+        self.connected.send_replace(state.ready().is_some());
     }
 
     /// Who waits is told at once: whether to try again, and for how long, is decided there.
@@ -171,9 +195,6 @@ impl Shared {
         self.channel.wait_closed().await;
     }
 }
-
-/// Sockets that are remembered for a broker: the one in use, and those that end.
-const SOCKETS: usize = 16;
 
 fn closed() -> Ended {
     Ended::Lost {

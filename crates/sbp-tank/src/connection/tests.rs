@@ -5,7 +5,7 @@ use sbp_wire::Endpoint;
 use sbp_wire::testing::{events, every_split, receive, transmitted};
 
 use super::*;
-use crate::answer::{ConsumedTopic, Consumption};
+use crate::answer::{ConsumedTopic, Consumption, Discovered, PartitionBounds};
 use crate::bundle::{Message, encode_bundle};
 use crate::event::Violation;
 use crate::limits::{MAX_ANSWER, MAX_BUNDLE, MAX_HEADER, MAX_REQUEST};
@@ -252,6 +252,31 @@ fn codes_are_told_apart() {
             "{codes:02x?}"
         );
     }
+}
+
+#[test]
+fn who_serves_a_partition_is_told() {
+    let partitions = vec![
+        Discovered::Here(PartitionBounds {
+            first: 3,
+            high_water: 9,
+        }),
+        Discovered::OtherLeader(std::net::SocketAddrV4::new([10, 0, 0, 7].into(), 11_011)),
+        Discovered::Unavailable,
+    ];
+    let topic = String::from("t");
+    let answer = Answer::Partitions {
+        topic: topic.clone(),
+        partitions,
+    };
+    let mut bytes = written(&answer, 1);
+    let told_of = |bytes: &[u8]| told(&Request::DiscoverPartitions { topic: topic.clone() }, bytes);
+    let expected = (vec![Event::Answered { user: 7, answer }], true);
+    assert_eq!(told_of(&bytes), expected);
+    // Whether the broker cannot read it or nobody leads it is the same.
+    assert_eq!(bytes.pop(), Some(0xfb));
+    bytes.push(0xfd);
+    assert_eq!(told_of(&bytes), expected);
 }
 
 /// Why a client that has sent `request` closes on `bytes`.
