@@ -46,11 +46,14 @@ _StreamKey: TypeAlias = str | int | Stream | AsyncStream | StreamInfo
 _Streams: TypeAlias = _StreamKey | Iterable[_StreamKey]
 _Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 _Headers: TypeAlias = Mapping[str, Buffer | None] | Sequence[tuple[str, Buffer | None]]
+# A place in a partition of a TANK topic: a sequence number; "earliest" or "latest", also with a number of messages.
+_TankPlace: TypeAlias = int | str | Relative
 _Retention: TypeAlias = timedelta | float | Literal["forever"]
 
 __all__ = [
     "Ack",
     "AsyncBatches",
+    "AsyncBroker",
     "AsyncClient",
     "AsyncCursor",
     "AsyncKeyed",
@@ -60,6 +63,7 @@ __all__ = [
     "BatchAppender",
     "Batches",
     "Bridge",
+    "Broker",
     "Client",
     "ClusterInfo",
     "Histogram",
@@ -70,6 +74,7 @@ __all__ = [
     "HeldFrames",
     "Keyed",
     "Operation",
+    "PartitionInfo",
     "Payload",
     "Positions",
     "Proxy",
@@ -83,6 +88,7 @@ __all__ = [
     "Stream",
     "StreamInfo",
     "Tls",
+    "TopicInfo",
     "Writer",
     "__version__",
     "after_fork_in_child",
@@ -99,6 +105,8 @@ __all__ = [
     "stream_bounds",
     "stream_list",
     "stream_offsets_at",
+    "tank_aio_connect",
+    "tank_connect",
     "unpack_varints",
     "warn_unflushed",
 ]
@@ -491,8 +499,8 @@ class Batch:
     def last_offset(self) -> int:
         """The last record's offset."""
     @property
-    def offsets(self) -> range:
-        """The records' offsets."""
+    def offsets(self) -> Sequence[int]:
+        """The records' offsets: a ``range``, or a tuple where they have gaps, as those of other systems may have."""
     @property
     def timestamps(self) -> list[int]:
         """The records' times: microseconds since 1970, UTC."""
@@ -2168,6 +2176,169 @@ class AsyncKeyed:
         """Where each of its streams begins and ends now."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
+
+@final
+class TopicInfo:
+    """A topic of a TANK broker."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def partitions(self) -> int:
+        """How many partitions it has."""
+    @property
+    def enabled(self) -> bool:
+        """Whether the broker serves it."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class PartitionInfo:
+    """Where a partition of a TANK topic begins and ends."""
+
+    @property
+    def partition(self) -> int:
+        """Its number in the topic, from 0."""
+    @property
+    def first(self) -> int:
+        """The sequence number of the first message that is kept; 0 while there is none."""
+    @property
+    def high_water(self) -> int:
+        """That of the last message; 0 while there is none."""
+    def __hash__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Broker:
+    """A connection to a TANK broker, for blocking code. Threads may share it; a forked child needs its own.
+
+    It is made anew whenever it is lost; brokers close those that are idle. Where the broker names another one that
+    leads a partition, that one is asked, once. Errors are those of the table from 9301 on, below
+    :class:`~sbp_native.errors.TankError`; a ``produce`` or ``create_topic`` that may have been carried out raises
+    ``IndeterminateError``. ``timeout`` is how long a call may take, in seconds; without, as long as :func:`connect`
+    was told.
+    """
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the broker."""
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        records: Iterable[Buffer | tuple[Buffer | None, Buffer]],
+        *,
+        timestamp: _Time | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Has the broker store messages, all in one bundle, and returns when it has.
+
+        ``records`` is an iterable of bytes-like objects, or of pairs ``(key, content)``; a key is bytes-like, of at
+        most 255 bytes, or ``None``. ``timestamp`` is the time of all of them; without, now. The broker numbers them
+        and does not say how. Nothing is sent again by itself once it may have been stored: TANK knows no repeats.
+
+        Raises ``TankUnknownNameError`` for a topic or partition that is not there, ``TankLimitError`` for a key or a
+        bundle that is too long, ``IndeterminateError`` where the answer was not seen. TANK protocol: message 1.
+        """
+    def read(
+        self,
+        topic: str,
+        partitions: int | Iterable[int] | None = None,
+        *,
+        start: _TankPlace | Mapping[int, _TankPlace] = "earliest",
+        end: _TankPlace | Mapping[int, _TankPlace | None] | None = None,
+        timeout: float | None = None,
+    ) -> Batches:
+        """The messages of a topic as batches: all partitions, or one, or several; those of one in their order.
+
+        ``start`` and ``end`` are places in every partition, or a mapping from partitions to places: ``"earliest"``,
+        ``"latest"``, ``"earliest+10"``, ``"latest-1000"`` or a sequence number; ``end`` is ``"latest"``, the number
+        in front of which to stop, or ``None``: then reading goes on and waits for what is produced. "Earliest" and
+        "latest" are what they are when reading begins. ``timeout`` is how long a step may take; one that goes on
+        waits so long for a message before it raises ``TimeoutError``, or for ever without it. After an error the next
+        step goes on.
+
+        Batches are those of streams: ``stream`` is ``"topic/partition"``, ``stream_id`` the partition, offsets are
+        sequence numbers, which may have gaps where compaction has left messages out.
+
+        Raises ``TankOutOfRangeError`` where messages were gone before they were read, and goes on behind the gap;
+        ``TankFramingError`` and ``TankCompressionError`` for a bundle that is damaged. TANK protocol: message 2.
+        """
+    def topics(self, *, timeout: float | None = None) -> list[TopicInfo]:
+        """The topics that the broker has. TANK protocol: message 11."""
+    def partitions(self, topic: str, *, timeout: float | None = None) -> list[PartitionInfo]:
+        """Where the partitions of a topic begin and end; those that nobody serves at the moment are left out.
+
+        Raises ``TankUnknownNameError``. TANK protocol: message 6.
+        """
+    def create_topic(self, topic: str, partitions: int = 1, *, timeout: float | None = None) -> None:
+        """Makes a topic with so many partitions. Raises ``TankRefusedError`` if it exists. TANK protocol: message 7."""
+    def stats(self) -> dict[str, int]:
+        """Counters since the client was made: ``messages`` that were read; numbers between them that were ``skipped``,
+        because compaction has left their messages out; messages that were ``lost``, gone before they were read.
+        """
+    def close(self) -> None:
+        """Ends the connection. What has no answer yet fails; whether it was done is not known then."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class AsyncBroker:
+    """A connection to a TANK broker, for asyncio; see :class:`Broker`. It connects when it is awaited or entered."""
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the broker."""
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        records: Iterable[Buffer | tuple[Buffer | None, Buffer]],
+        *,
+        timestamp: _Time | None = None,
+        timeout: float | None = None,
+    ) -> Operation[None]:
+        """Has the broker store messages; see :meth:`Broker.produce`."""
+    def read(
+        self,
+        topic: str,
+        partitions: int | Iterable[int] | None = None,
+        *,
+        start: _TankPlace | Mapping[int, _TankPlace] = "earliest",
+        end: _TankPlace | Mapping[int, _TankPlace | None] | None = None,
+        timeout: float | None = None,
+    ) -> AsyncBatches:
+        """The messages of a topic as batches, for ``async for``; see :meth:`Broker.read`."""
+    def topics(self, *, timeout: float | None = None) -> Operation[list[TopicInfo]]:
+        """The topics that the broker has."""
+    def partitions(self, topic: str, *, timeout: float | None = None) -> Operation[list[PartitionInfo]]:
+        """Where the partitions of a topic begin and end; see :meth:`Broker.partitions`."""
+    def create_topic(self, topic: str, partitions: int = 1, *, timeout: float | None = None) -> Operation[None]:
+        """Makes a topic with so many partitions. Raises ``TankRefusedError`` if it exists."""
+    def stats(self) -> dict[str, int]:
+        """Counters since the client was made: ``messages`` that were read; numbers between them that were ``skipped``,
+        because compaction has left their messages out; messages that were ``lost``, gone before they were read.
+        """
+    def close(self) -> Operation[None]:
+        """Ends the connection. What has no answer yet fails; whether it was done is not known then."""
+    def __await__(self) -> Generator[Any, None, Self]: ...
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+def tank_connect(address: str, *, timeout: float = 30.0) -> Broker:
+    """Connects to the TANK broker at ``host:port``, and returns when it has greeted.
+
+    ``timeout`` is how long calls may take that are given no time of their own, in seconds. Raises ``TankLostError``
+    where no broker can be reached.
+    """
+
+def tank_aio_connect(address: str, *, timeout: float = 30.0) -> AsyncBroker:
+    """A TANK broker's client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 
 @final
 class SpanReader:

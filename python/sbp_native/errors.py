@@ -58,6 +58,15 @@ __all__ = [
     "PortTakenError",
     "DirectoryLockedError",
     "ServerConfigError",
+    "TankError",
+    "TankFramingError",
+    "TankLimitError",
+    "TankCompressionError",
+    "TankPeerError",
+    "TankRefusedError",
+    "TankLostError",
+    "TankUnknownNameError",
+    "TankOutOfRangeError",
 ]
 
 
@@ -273,3 +282,39 @@ class DirectoryLockedError(ServerStartError, OSError):
 
 class ServerConfigError(ServerStartError, ValueError):
     """The server was told something that cannot be."""
+
+
+class TankError(RejectedError):
+    """A call to a TANK broker failed; it was certainly not done."""
+
+
+class TankFramingError(TankError):
+    """A TANK broker's bytes are not those of its protocol."""
+
+
+class TankLimitError(TankError, ValueError):
+    """Something is longer than a TANK broker, or this side, takes."""
+
+
+class TankCompressionError(TankError):
+    """The compressed messages of a TANK broker's bundle are damaged."""
+
+
+class TankPeerError(TankError):
+    """A TANK broker answered something else than it was asked."""
+
+
+class TankRefusedError(TankError):
+    """A TANK broker did not do what was asked."""
+
+
+class TankLostError(TankError, ConnectionError):
+    """There is no connection to a TANK broker, or it was lost."""
+
+
+class TankUnknownNameError(TankError, LookupError):
+    """The TANK broker has no such topic or partition."""
+
+
+class TankOutOfRangeError(TankError):
+    """The message is not between the first one that the TANK broker keeps and the last one."""

@@ -16,7 +16,7 @@ from rich.progress import Progress
 
 from tests.bench import floors, native
 
-from . import ours, peers, rust, stock
+from . import ours, peers, rust, stock, tank
 from .broker import kafka
 from .paced import Latency
 from .table import Row, Runs, alternate, collected, repeated, save, show
@@ -157,6 +157,18 @@ def _durable_peers(runs: int, rows: int) -> Iterator[Row]:
         yield from _latencies("fsync: end to end at 1,000/s", mine, theirs, runs, (None, None), (10, 50))
 
 
+def _tank(runs: int, rows: int) -> Iterator[Row]:
+    rows -= rows % tank.BUNDLE
+    with native.serve("none") as server, tank.broker() as broker:
+        tank.fill(broker, server, "rows", rows)
+        mine, beside = alternate(
+            lambda: tank.fetch(broker, "rows", rows) / 1e6,
+            lambda: ours.fetch(server, "rows", rows, "arrow") / 1e6,
+            runs,
+        )
+    yield Row("TANK to Arrow, 100 B", "M/s", mine, beside, "native fetch", 0.4, 0.7, of_ratio=True)
+
+
 def _latencies(
     name: str,
     mine: str,
@@ -197,6 +209,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "blocking": lambda given: _blocking(given.runs),
     "lists": lambda given: _lists(given.runs),
     "fetches": lambda given: _fetches(given.runs, given.rows),
+    "tank": lambda given: _tank(given.runs, min(given.rows, 1_000_000)),
     "peers": lambda given: _peers(given.runs, min(given.rows, 2_000_000)),
     "durable-peers": lambda given: _durable_peers(given.runs, min(given.rows, 1_000_000)),
 }

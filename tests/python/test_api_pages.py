@@ -10,6 +10,7 @@ import pytest
 
 import sbp_native as sbp
 import sbp_native.spark
+import sbp_native.tank
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "api"
 SHOWN = Counter(
@@ -26,6 +27,9 @@ def public() -> list[str]:
     return [
         *names,
         "sbp_native._native.aio_connect",
+        "sbp_native._native.tank_connect",
+        "sbp_native._native.tank_aio_connect",
+        *(f"sbp_native.tank.{name}" for name in sbp_native.tank.__all__ if name not in whole | {"aio", "connect"}),
         *(f"sbp_native.spark.{name}" for name in sbp_native.spark.__all__),
     ]
 

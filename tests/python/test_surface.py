@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import sbp_native as sbp
-from sbp_native import _native, errors, testing
+from sbp_native import _native, errors, tank, testing
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -230,6 +230,15 @@ TREE = """
     ProtocolError IndeterminateError -
     ConnectionLostError IndeterminateError ConnectionError
     OutcomeUnknownTimeoutError IndeterminateError TimeoutError
+    TankError RejectedError -
+    TankFramingError TankError -
+    TankLimitError TankError ValueError
+    TankCompressionError TankError -
+    TankPeerError TankError -
+    TankRefusedError TankError -
+    TankLostError TankError ConnectionError
+    TankUnknownNameError TankError LookupError
+    TankOutOfRangeError TankError -
 """
 
 
@@ -289,7 +298,9 @@ def test_help_says_what_the_stub_says() -> None:
     for node in STUB.body:
         if not isinstance(node, ast.ClassDef):
             continue
-        found = getattr(sbp, node.name, None) or getattr(testing, node.name, None)
+        found = next(
+            (getattr(module, node.name) for module in (sbp, testing, tank) if hasattr(module, node.name)), None
+        )
         if found is None:
             continue
         pairs = [(node.name, found.__doc__, ast.get_docstring(node))]
@@ -304,12 +315,13 @@ def test_help_says_what_the_stub_says() -> None:
     assert told > 150
 
 
-PAIRS = ("Client", "Stream", "Keyed", "Cursor", "Writer", "Batches", "KeyedWriter")
+PAIRS = ("Client", "Stream", "Keyed", "Cursor", "Writer", "Batches", "KeyedWriter", "Broker")
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_class_and_its_twin_for_asyncio_take_the_same_arguments(name: str) -> None:
-    blocking, asynchronous = getattr(sbp, name), getattr(sbp, f"Async{name}")
+    module = tank if hasattr(tank, name) else sbp
+    blocking, asynchronous = getattr(module, name), getattr(module, f"Async{name}")
     methods = {member for member in dir(blocking) if not member.startswith("_") and callable(getattr(blocking, member))}
     assert methods <= set(dir(asynchronous))
     for member in methods:

@@ -63,6 +63,32 @@ sbp_messages::error_codes! {
     9020 TLS_FAILED Never not_done
         "TLS failed: one side does not accept the other's certificate, or only one of them speaks TLS"
         "correct the certificates, the address or the TLS settings; the message names what is wrong"
+
+    // What goes wrong with TANK brokers.
+    9301 TANK_FRAMING Never not_done
+        "bytes of a TANK broker are not those of its protocol"
+        "check that the address is a TANK broker's, and its version; a bundle that cannot be read is damaged where the broker keeps it"
+    9302 TANK_LIMIT Never not_done
+        "something is longer than a TANK broker, or this side, takes"
+        "send shorter keys, and fewer messages at once; where the broker sent it, look at what it keeps"
+    9303 TANK_COMPRESSION Never not_done
+        "the compressed messages of a TANK broker's bundle are damaged"
+        "read on behind the bundle, and look at the broker's disk"
+    9304 TANK_PEER Never not_done
+        "a TANK broker answered something else than it was asked"
+        "check that the address is a TANK broker's, and its version"
+    9305 TANK_REFUSED Later not_done
+        "a TANK broker did not do what was asked"
+        "the message says why; where it can be tried again, wait a moment"
+    9306 TANK_LOST Later not_done
+        "there is no connection to a TANK broker, or it was lost"
+        "check the address, and that the broker runs and can be reached"
+    9307 TANK_UNKNOWN_NAME Never not_done
+        "the TANK broker has no such topic or partition"
+        "create the topic, or check its name and how many partitions it has"
+    9308 TANK_OUT_OF_RANGE Never not_done
+        "the message is not between the first one that the TANK broker keeps and the last one"
+        "read on, which begins with the first message kept where older ones are gone; or begin within what `partitions` says"
 }
 
 /// The rule of any code: of this side's here, of a server's in its own table.

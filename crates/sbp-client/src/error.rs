@@ -39,6 +39,17 @@ pub enum ErrorKind {
     Closed,
 }
 
+/// What became of a call to a peer that speaks another protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerOutcome {
+    /// It was not done, and would not be if it were made again.
+    Refused,
+    /// It was not done, and may be if it is made again.
+    RefusedForNow,
+    /// It may have been done.
+    Unknown,
+}
+
 /// Why a call failed. Cheap to move, and to clone for the many calls that one lost connection fails.
 #[derive(Clone)]
 pub struct ClientError(Box<Details>);
@@ -90,6 +101,18 @@ impl ClientError {
             _ => ErrorKind::Invalid,
         };
         Self::new(kind, code, what)
+    }
+
+    /// An error of a call to a peer that speaks another protocol.
+    pub fn of_peer(code: ErrorCode, what: impl Into<String>, outcome: PeerOutcome, endpoint: Option<&str>) -> Self {
+        let kind = match outcome {
+            PeerOutcome::Unknown => ErrorKind::Indeterminate,
+            PeerOutcome::Refused | PeerOutcome::RefusedForNow => ErrorKind::Rejected,
+        };
+        let mut error = Self::new(kind, code, what);
+        error.0.retriable = outcome == PeerOutcome::RefusedForNow;
+        error.0.endpoint = endpoint.map(Arc::from);
+        error
     }
 
     pub(crate) fn protocol(what: impl Into<String>) -> Self {

@@ -69,7 +69,7 @@ pub use config::{ClientConfig, ConfigError, RetryPolicy};
 pub use cursor::{CURSOR_PREFIX, CommittedPlace, Cursor, CursorOptions};
 pub use sbp_transport::{ClientTlsFiles, TlsFileError};
 
-pub use error::{ClientError, ErrorKind};
+pub use error::{ClientError, ErrorKind, PeerOutcome};
 pub use features::{Durability, Features};
 pub use gap::Gap;
 pub use keyed::{KEYED_MAX, Keyed, KeyedOptions};

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,9 @@ use sbp_types::StreamId;
 
 use crate::errors;
 use crate::interpreter::warnings::warn;
-use crate::process::blocking::block_on;
+use crate::owner::{self, Owner};
 use crate::process::fork::{self, Generation, Holder};
+use crate::process::owned::Owned;
 use crate::process::runtime;
 use crate::requests::{Described, Failure, Key};
 use crate::time::{duration, seconds};
@@ -37,10 +38,7 @@ struct Unanswered {
 
 /// One client of the core, in the process that made it. It holds no Python object, so that I/O threads may drop it.
 pub(crate) struct ClientCore {
-    /// `None` only while it is dropped.
-    client: Option<Client>,
-    made_by: Generation,
-    closed: AtomicBool,
+    client: Owned<Client>,
     /// Descriptions read before. Only locked while attached to the interpreter.
     described: Mutex<HashMap<StreamId, Arc<Described>>>,
     /// Bytes of received batches that had to be copied in user space.
@@ -147,9 +145,7 @@ impl ClientCore {
                 .map_err(|_| PyValueError::new_err(format!("wait is seconds, 0 or more and finite, not {wait}")))?;
         }
         let core = Arc::new(Self {
-            client: Some(Client::new(config, runtime::handle(py)?)),
-            made_by: fork::current(),
-            closed: AtomicBool::new(false),
+            client: Owned::new("client", Client::new(config, runtime::handle(py)?)),
             described: Mutex::new(HashMap::new()),
             copied: Arc::default(),
             settings,
@@ -165,11 +161,7 @@ impl ClientCore {
     ///
     /// `ForkedClientError` in a child of the process that made it; `ClosedError` after `close`.
     pub(crate) fn client(&self, py: Python<'_>) -> PyResult<&Client> {
-        self.made_by.check(py, "client")?;
-        match &self.client {
-            Some(client) if !self.closed.load(Ordering::Relaxed) => Ok(client),
-            _ => Err(errors::closed(py, "client")),
-        }
+        self.client.get(py)
     }
 
     /// Makes a call and waits for it: `work` is done by the I/O thread, over Rust data only.
@@ -184,13 +176,12 @@ impl ClientCore {
         E: Into<Failure> + Send + 'static,
         F: Future<Output = Result<T, E>> + Send + 'static,
     {
-        let work = work(self.client(py)?.clone(), duration(timeout)?);
-        block_on(py, work)?.map_err(|failure| failure.into().into_python(py))
+        owner::block(py, self, timeout, work)
     }
 
     /// Whether this process made the client.
     pub(crate) fn is_of_this_process(&self) -> bool {
-        self.made_by.is_current()
+        self.client.made_by().is_current()
     }
 
     /// A stream, if the client knows it without asking.
@@ -261,15 +252,12 @@ impl ClientCore {
 
     /// The client, for a flush: without questions.
     pub(crate) fn unchecked_client(&self) -> Option<&Client> {
-        self.client.as_ref().filter(|_| self.made_by.is_current())
+        self.client.unchecked()
     }
 
     /// Refuses further calls. The client to close the connection of, if this was the first time, in its own process.
     pub(crate) fn close(&self) -> Option<Client> {
-        if !self.made_by.is_current() || self.closed.swap(true, Ordering::Relaxed) {
-            return None;
-        }
-        self.client.clone()
+        self.client.close()
     }
 
     /// When a call that starts now gives up.
@@ -279,14 +267,14 @@ impl ClientCore {
 
     /// Has the exit hook look after this client's appends.
     fn note_unanswered(self: &Arc<Self>) {
-        let Some(client) = &self.client else {
+        let Some(client) = self.client.unchecked() else {
             return;
         };
         let mut unanswered = UNANSWERED.lock();
         unanswered.retain(Unanswered::is_open);
         unanswered.push(Unanswered {
             core: Arc::downgrade(self),
-            made_by: self.made_by,
+            made_by: self.client.made_by(),
             servers: self.settings.servers.clone(),
             appends: client.appends_in_flight(),
         });
@@ -321,16 +309,15 @@ impl ClientCore {
 
 impl Holder for ClientCore {
     fn descriptors(&self) -> Vec<RawFd> {
-        self.client.as_ref().map(Client::descriptors).unwrap_or_default()
+        self.client.inherited().map(Client::descriptors).unwrap_or_default()
     }
 }
 
-impl Drop for ClientCore {
-    fn drop(&mut self) {
-        if !self.made_by.is_current() {
-            // The threads that own the connection live in the parent.
-            std::mem::forget(self.client.take());
-        }
+impl Owner for ClientCore {
+    type Client = Client;
+
+    fn owned(&self) -> &Owned<Client> {
+        &self.client
     }
 }
 

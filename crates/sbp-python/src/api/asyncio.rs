@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use sbp_client::Client;
 
 pub(crate) use crate::api::batches::AsyncBatches as Batches;
 pub(crate) use crate::api::cursor::AsyncCursor as Cursor;
@@ -11,7 +10,7 @@ pub(crate) use crate::api::keyed::AsyncKeyed as Keyed;
 pub(crate) use crate::api::stream::AsyncStream as Stream;
 use crate::bridge::{Operation, RunningLoop};
 pub(crate) use crate::call::{start as append, start_all as append_all, start_each as append_each};
-use crate::client_core::ClientCore;
+use crate::owner::Owner;
 use crate::requests::Failure;
 use crate::results::answer::Answer;
 use crate::time::duration;
@@ -21,23 +20,23 @@ pub(crate) use crate::writer::asyncio::AsyncWriter as Writer;
 pub(crate) type Returned<'py> = PyResult<Bound<'py, Operation>>;
 
 /// Starts a call: `work` is done by the I/O thread, over Rust data only.
-pub(crate) fn run<'py, T: Answer, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+pub(crate) fn run<'py, O: Owner, T: Answer, F: Future<Output = Result<T, Failure>> + Send + 'static>(
     py: Python<'py>,
-    core: &ClientCore,
+    owner: &O,
     timeout: Option<f64>,
-    work: impl FnOnce(Client, Option<Duration>) -> F,
+    work: impl FnOnce(O::Client, Option<Duration>) -> F,
 ) -> Returned<'py> {
-    run_into(py, core, timeout, work, |py, result: T| result.into_python(py))
+    run_into(py, owner, timeout, work, |py, result: T| result.into_python(py))
 }
 
 /// As [`run`]; `convert` makes a Python object of the result.
-pub(crate) fn run_into<'py, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+pub(crate) fn run_into<'py, O: Owner, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
     py: Python<'py>,
-    core: &ClientCore,
+    owner: &O,
     timeout: Option<f64>,
-    work: impl FnOnce(Client, Option<Duration>) -> F,
+    work: impl FnOnce(O::Client, Option<Duration>) -> F,
     convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> Returned<'py> {
-    let work = work(core.client(py)?.clone(), duration(timeout)?);
+    let work = work(owner.owned().get(py)?.clone(), duration(timeout)?);
     RunningLoop::current(py)?.spawn(work, convert)
 }

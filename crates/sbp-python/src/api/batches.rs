@@ -10,9 +10,10 @@ use crate::bridge::{Operation, RunningLoop};
 use crate::client_core::ClientCore;
 use crate::errors;
 use crate::memory::arrow;
+use crate::owner::Guard;
 use crate::process::blocking::block_on;
 use crate::process::runtime;
-use crate::read::shared_source::{BatchListener, SharedSource, Step};
+use crate::read::shared_source::{AnySource, BatchListener, SharedSource, Step};
 use crate::read::source::{ReadRequest, Source};
 use crate::requests::Failure;
 use crate::results::batch::Batch;
@@ -20,13 +21,14 @@ use crate::time::duration;
 
 type Started<'py> = PyResult<Bound<'py, Operation>>;
 
-fn source(py: Python<'_>, core: &ClientCore, wanted: ReadRequest) -> PyResult<Source> {
-    Ok(Source::new(core.client(py)?.clone(), Arc::clone(&core.copied), wanted))
+fn source(py: Python<'_>, core: &ClientCore, wanted: ReadRequest) -> PyResult<AnySource> {
+    let source = Source::new(core.client(py)?.clone(), Arc::clone(&core.copied), wanted);
+    Ok(AnySource::Sbp(source))
 }
 
 /// A source that is read, and how long a step through it may take: what `Batches` and `AsyncBatches` share.
 struct Reading {
-    core: Arc<ClientCore>,
+    owner: Arc<dyn Guard>,
     source: Arc<SharedSource>,
     timeout: Option<f64>,
 }
@@ -34,14 +36,14 @@ struct Reading {
 impl Reading {
     /// The next step, which has not begun.
     fn step(&self, py: Python<'_>) -> PyResult<impl Future<Output = Result<Step, Failure>> + Send + 'static> {
-        self.core.client(py)?;
+        self.owner.check(py)?;
         let timeout = duration(self.timeout)?;
         Ok(Arc::clone(&self.source).next(timeout))
     }
 
     /// The end of reading, where the client is there to end it: it frees what was read ahead.
     fn close(&self, py: Python<'_>) -> Option<impl Future<Output = ()> + Send + 'static> {
-        self.core.client(py).ok()?;
+        self.owner.check(py).ok()?;
         let source = Arc::clone(&self.source);
         Some(async move { source.close().await })
     }
@@ -49,7 +51,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        if !self.core.is_of_this_process() {
+        if !self.owner.is_of_this_process() {
             // What was read ahead belongs to threads of the parent.
             std::mem::forget(Arc::clone(&self.source));
         }
@@ -61,8 +63,7 @@ impl Drop for Reading {
 pub(crate) struct Batches(Reading);
 
 impl Batches {
-    /// Begins to read, so that "latest" means now. `taken` is told of each batch that was
-    /// handed out.
+    /// Begins to read streams; see [`Self::of`].
     pub(crate) fn new(
         py: Python<'_>,
         core: &Arc<ClientCore>,
@@ -70,12 +71,24 @@ impl Batches {
         timeout: Option<f64>,
         taken: Option<BatchListener>,
     ) -> PyResult<Self> {
+        let source = source(py, core, wanted)?;
+        Self::of(py, Arc::clone(core) as _, source, timeout, taken)
+    }
+
+    /// Begins to read, so that "latest" means now. `taken` is told of each batch that was
+    /// handed out.
+    pub(crate) fn of(
+        py: Python<'_>,
+        owner: Arc<dyn Guard>,
+        mut source: AnySource,
+        timeout: Option<f64>,
+        taken: Option<BatchListener>,
+    ) -> PyResult<Self> {
         let limit = duration(timeout)?;
-        let mut source = source(py, core, wanted)?;
         let opened = block_on(py, async move { source.open(limit).await.map(|()| source) })?;
         let source = opened.map_err(|failure| failure.into_python(py))?;
         Ok(Self(Reading {
-            core: Arc::clone(core),
+            owner,
             source: SharedSource::new(source, taken),
             timeout,
         }))
@@ -105,16 +118,16 @@ impl Batches {
         // A wish that the protocol allows an exporter not to grant.
         let _ = requested_schema;
         let reading = &self.0;
-        reading.core.client(py)?;
+        reading.owner.check(py)?;
         let source = Arc::clone(&reading.source);
         let schema = block_on(py, async move { source.columns().await })?;
         let schema = schema.map_err(|what| errors::schema_mismatch(py, &what))?;
         let (handle, timeout) = (runtime::handle(py)?, duration(reading.timeout)?);
-        let (core, source) = (Arc::clone(&reading.core), Arc::clone(&reading.source));
+        let (owner, source) = (Arc::clone(&reading.owner), Arc::clone(&reading.source));
         let forked = "[SBP-9012] these batches were read before a fork, in the parent process; read them anew";
         arrow::export_pulled(py, Arc::clone(&schema), forked, move || {
             // The connection lives as long as it is read from.
-            let _ = &core;
+            let _ = &owner;
             source
                 .pull(&handle, timeout, &schema)
                 .map_err(|failure| failure.to_string())
@@ -143,8 +156,7 @@ impl Batches {
 pub(crate) struct AsyncBatches(Reading);
 
 impl AsyncBatches {
-    /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again. `taken` is told of each batch that was
-    /// handed out.
+    /// Begins to read streams; see [`Self::of`].
     pub(crate) fn new(
         py: Python<'_>,
         core: &Arc<ClientCore>,
@@ -152,17 +164,26 @@ impl AsyncBatches {
         timeout: Option<f64>,
         taken: Option<BatchListener>,
     ) -> PyResult<Self> {
+        let source = source(py, core, wanted)?;
+        Self::of(py, Arc::clone(core) as _, source, timeout, taken)
+    }
+
+    /// Begins to read at once, so that "latest" means now. A failure is told by the first step, which tries again. `taken` is told of each batch that was
+    /// handed out.
+    pub(crate) fn of(
+        py: Python<'_>,
+        owner: Arc<dyn Guard>,
+        source: AnySource,
+        timeout: Option<f64>,
+        taken: Option<BatchListener>,
+    ) -> PyResult<Self> {
         let limit = duration(timeout)?;
-        let source = SharedSource::new(source(py, core, wanted)?, taken);
+        let source = SharedSource::new(source, taken);
         let opened = Arc::clone(&source);
         runtime::handle(py)?.spawn(async move {
             let _ = opened.open(limit).await;
         });
-        Ok(Self(Reading {
-            core: Arc::clone(core),
-            source,
-            timeout,
-        }))
+        Ok(Self(Reading { owner, source, timeout }))
     }
 }
 

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use sbp_client::Client;
 
 pub(crate) use crate::api::batches::Batches;
 pub(crate) use crate::api::cursor::Cursor;
 pub(crate) use crate::api::keyed::Keyed;
 pub(crate) use crate::api::stream::Stream;
 pub(crate) use crate::call::{block as append, block_all as append_all, block_each as append_each};
-use crate::client_core::ClientCore;
+use crate::owner::{Owner, block};
 use crate::requests::Failure;
 use crate::results::answer::Answer;
 pub(crate) use crate::writer::blocking::Writer;
@@ -19,22 +18,22 @@ pub(crate) use crate::writer::blocking::Writer;
 pub(crate) type Returned<'py> = PyResult<Py<PyAny>>;
 
 /// Makes a call and waits for it: `work` is done by the I/O thread, over Rust data only.
-pub(crate) fn run<'py, T: Answer, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+pub(crate) fn run<'py, O: Owner, T: Answer, F: Future<Output = Result<T, Failure>> + Send + 'static>(
     py: Python<'py>,
-    core: &ClientCore,
+    owner: &O,
     timeout: Option<f64>,
-    work: impl FnOnce(Client, Option<Duration>) -> F,
+    work: impl FnOnce(O::Client, Option<Duration>) -> F,
 ) -> Returned<'py> {
-    run_into(py, core, timeout, work, |py, result: T| result.into_python(py))
+    run_into(py, owner, timeout, work, |py, result: T| result.into_python(py))
 }
 
 /// As [`run`]; `convert` makes a Python object of the result.
-pub(crate) fn run_into<'py, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
+pub(crate) fn run_into<'py, O: Owner, T: Send + 'static, F: Future<Output = Result<T, Failure>> + Send + 'static>(
     py: Python<'py>,
-    core: &ClientCore,
+    owner: &O,
     timeout: Option<f64>,
-    work: impl FnOnce(Client, Option<Duration>) -> F,
+    work: impl FnOnce(O::Client, Option<Duration>) -> F,
     convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
 ) -> Returned<'py> {
-    convert(py, core.block(py, timeout, work)?)
+    convert(py, block(py, owner, timeout, work)?)
 }

@@ -1,12 +1,12 @@
 //! The classes that users call: clients, streams, cursors, streams by key and batches, each for blocking code and for
 //! asyncio.
 
-mod asyncio;
+pub(crate) mod asyncio;
 pub(crate) mod batches;
-mod blocking;
+pub(crate) mod blocking;
 pub(crate) mod client;
 pub(crate) mod cursor;
 mod key;
 pub(crate) mod keyed;
-mod pair;
+pub(crate) mod pair;
 pub(crate) mod stream;

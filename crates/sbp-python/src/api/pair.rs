@@ -3,7 +3,8 @@
 /// The methods of a pair of classes, each written once. Their docstrings are those of the stub; see
 /// [`sbp_python_macros::stub_docs`].
 ///
-/// `struct Blocking and Asyncio(…);` declares the classes, with what they share. `impl Blocking and Asyncio { … }` holds the
+/// `struct Blocking and Asyncio(…);` declares the classes, with what they share; `of "…"` before the semicolon names the module
+/// that they are in for Python, where that is not `sbp_native`. `impl Blocking and Asyncio { … }` holds the
 /// methods that both have. What differs between the two, a method takes from `api`: that is [`crate::api::blocking`] in one
 /// class and [`crate::api::asyncio`] in the other, and says how a call ends (`api::Returned`, `api::run`), how records are
 /// appended, and of which class the objects are that a call returns.
@@ -17,8 +18,14 @@
 /// `impl Blocking { … }` and `impl Asyncio { … }` hold what one of the two has for itself. PyO3 wants all methods of a class
 /// in one block, so that all of them are given to one macro.
 macro_rules! blocking_and_asyncio {
+    (struct $blocking:ident and $asyncio:ident($shared:ty); $($rest:tt)*) => {
+        $crate::api::pair::blocking_and_asyncio! {
+            struct $blocking and $asyncio($shared) of "sbp_native";
+            $($rest)*
+        }
+    };
     (
-        struct $blocking:ident and $asyncio:ident($shared:ty);
+        struct $blocking:ident and $asyncio:ident($shared:ty) of $module:literal;
         impl $_both:ident and $_two:ident { $($method:tt)* }
         $(appends($($appends:tt)*) to ($($to:tt)*))?
         $(writer { $($writer:tt)* })?
@@ -28,20 +35,20 @@ macro_rules! blocking_and_asyncio {
         )?
     ) => {
         $crate::api::pair::blocking_and_asyncio! {
-            @class blocking $blocking($shared)
+            @class blocking $blocking($shared) of $module
             { $($method)* $($($blocking_method)*)? }
             { $(appends($($appends)*) to ($($to)*))? }
             { $($($writer)*)? }
         }
         $crate::api::pair::blocking_and_asyncio! {
-            @class asyncio $asyncio($shared)
+            @class asyncio $asyncio($shared) of $module
             { $($method)* $($($asyncio_method)*)? }
             { $(appends($($appends)*) to ($($to)*))? }
             { $($($writer)*)? }
         }
     };
     (
-        @class $api:ident $class:ident($shared:ty)
+        @class $api:ident $class:ident($shared:ty) of $module:literal
         { $($method:tt)* }
         { $(appends(&$appender:ident $(, $stream:ident: $key:ty)?) to ($core:expr, $to:expr))? }
         {
@@ -52,7 +59,7 @@ macro_rules! blocking_and_asyncio {
         }
     ) => {
         #[sbp_python_macros::stub_docs]
-        #[pyclass(frozen, module = "sbp_native")]
+        #[pyclass(frozen, module = $module)]
         pub(crate) struct $class(pub(super) $shared);
 
         const _: () = {

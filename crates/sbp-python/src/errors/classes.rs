@@ -57,6 +57,14 @@ pub(crate) fn of(code: ErrorCode) -> &'static str {
         codes::PROTOCOL_VIOLATION => "ProtocolError",
         codes::CONNECTION_LOST => "ConnectionLostError",
         codes::DEADLINE_AFTER_SEND => "OutcomeUnknownTimeoutError",
+        codes::TANK_FRAMING => "TankFramingError",
+        codes::TANK_LIMIT => "TankLimitError",
+        codes::TANK_COMPRESSION => "TankCompressionError",
+        codes::TANK_PEER => "TankPeerError",
+        codes::TANK_REFUSED => "TankRefusedError",
+        codes::TANK_LOST => "TankLostError",
+        codes::TANK_UNKNOWN_NAME => "TankUnknownNameError",
+        codes::TANK_OUT_OF_RANGE => "TankOutOfRangeError",
         // The server failed inside, or has a number that this build does not know.
         _ => "ServerError",
     }

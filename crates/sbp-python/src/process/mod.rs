@@ -3,4 +3,5 @@
 pub(crate) mod blocking;
 pub(crate) mod fork;
 pub(crate) mod logging;
+pub(crate) mod owned;
 pub(crate) mod runtime;

@@ -1,4 +1,5 @@
-//! Reading, for blocking code and for asyncio: a source of batches, and steps through it that can be cancelled.
+//! Reading, for blocking code and for asyncio: sources of batches, and steps through them that can be cancelled.
 
 pub(crate) mod shared_source;
 pub(crate) mod source;
+pub(crate) mod tank;

@@ -16,12 +16,57 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use crate::read::source::Source;
+use crate::read::tank::TankSource;
 use crate::requests::Failure;
 use crate::results::batch::Batch;
 
+/// A source of batches.
+pub(crate) enum AnySource {
+    /// Streams of an SBP service.
+    Sbp(Source),
+    /// Partitions of a TANK topic.
+    Tank(TankSource),
+}
+
+impl AnySource {
+    /// Begins to read, unless that was done before: what "latest" means is settled the first time.
+    pub(crate) async fn open(&mut self, timeout: Option<Duration>) -> Result<(), Failure> {
+        match self {
+            Self::Sbp(source) => source.open(timeout).await,
+            Self::Tank(source) => source.open(timeout).await,
+        }
+    }
+
+    async fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Batch>, Failure> {
+        match self {
+            Self::Sbp(source) => source.next(timeout).await,
+            Self::Tank(source) => source.next(timeout).await,
+        }
+    }
+
+    /// The columns that all batches have, once reading was begun.
+    ///
+    /// # Errors
+    ///
+    /// They have not all the same columns; the text says which do not.
+    fn columns(&self) -> Result<SchemaRef, String> {
+        match self {
+            Self::Sbp(source) => source.columns(),
+            Self::Tank(_) => Ok(sbp_record::Batch::record_schema()),
+        }
+    }
+
+    fn close(&mut self) {
+        match self {
+            Self::Sbp(source) => source.close(),
+            Self::Tank(source) => source.close(),
+        }
+    }
+}
+
 /// A source that one thread or task steps through while another may close it.
 pub(crate) struct SharedSource {
-    source: tokio::sync::Mutex<Source>,
+    source: tokio::sync::Mutex<AnySource>,
     outside: Mutex<Outside>,
     /// Told when the batch in transit was delivered or given back.
     settled: Notify,
@@ -41,7 +86,7 @@ struct Outside {
 }
 
 impl SharedSource {
-    pub(crate) fn new(source: Source, taken: Option<BatchListener>) -> Arc<Self> {
+    pub(crate) fn new(source: AnySource, taken: Option<BatchListener>) -> Arc<Self> {
         Arc::new(Self {
             taken,
             source: tokio::sync::Mutex::new(source),
@@ -52,17 +97,17 @@ impl SharedSource {
         })
     }
 
-    /// See [`Source::open`].
+    /// Begins to read, unless that was done before: what "latest" means is settled the first time.
     pub(crate) async fn open(&self, timeout: Option<Duration>) -> Result<(), Failure> {
         self.source.lock().await.open(timeout).await
     }
 
-    /// See [`Source::columns`].
+    /// See [`AnySource::columns`].
     pub(crate) async fn columns(&self) -> Result<SchemaRef, String> {
         self.source.lock().await.columns()
     }
 
-    /// See [`Source::next`]; after a close, and when one comes while it waits, there is nothing more.
+    /// The next batch, or the end. A step that is dropped half-way loses nothing, and neither does one that fails; after a close, and when one comes while it waits, there is nothing more.
     pub(crate) async fn next(self: Arc<Self>, timeout: Option<Duration>) -> Result<Step, Failure> {
         let closing = self.closing.notified();
         if self.closed.load(Ordering::SeqCst) {

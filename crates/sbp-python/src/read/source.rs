@@ -450,6 +450,6 @@ async fn decode(
     let batch = Arc::new(decoded.batch);
     let runs = batch.runs_within(fetched.from, fetched.to, times).into_iter();
     Ok(runs
-        .map(|(from, to)| Batch::new(stream, Arc::clone(&batch), (from, to), fetched))
+        .map(|(from, to)| Batch::new(stream.source(), Arc::clone(&batch), (from, to), &fetched.bytes))
         .collect())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use sbp_client::ClientError;
 use sbp_messages::ErrorCode;
-use sbp_record::{SchemaError, StreamSchema};
+use sbp_record::{SchemaError, Source, StreamSchema};
 
 use crate::memory::arrow;
 
@@ -37,6 +37,14 @@ impl Described {
             schema,
             gone: AtomicBool::new(false),
         }))
+    }
+
+    /// What batches say of it.
+    pub(crate) fn source(&self) -> Source {
+        Source {
+            name: Arc::clone(&self.name),
+            id: self.stream.stream_id,
+        }
     }
 
     /// Notes what an error says about the stream.

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use sbp_client::{ClientError, codes};
+use sbp_client::{ClientError, PeerOutcome, codes};
+use sbp_messages::ErrorCode;
+use sbp_peers::tank::{TankError, TankErrorKind};
 use sbp_record::{BatchError, SchemaError};
+use sbp_types::Offset;
 
 use super::key::Key;
 use crate::errors;
@@ -41,6 +44,38 @@ impl Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
+    }
+}
+
+impl From<TankError> for Failure {
+    fn from(error: TankError) -> Self {
+        let outcome = match (error.is_certain(), error.is_retriable()) {
+            (false, _) => PeerOutcome::Unknown,
+            (true, true) => PeerOutcome::RefusedForNow,
+            (true, false) => PeerOutcome::Refused,
+        };
+        let mut told = ClientError::of_peer(code_of(error.kind()), error.what(), outcome, error.endpoint());
+        if let Some(place) = error.place() {
+            told = told.with_stream_name(&place);
+        }
+        if let Some(sequence) = error.sequence().and_then(|sequence| i64::try_from(sequence).ok()) {
+            told = told.with_offset(Offset(sequence));
+        }
+        Self::Client(told)
+    }
+}
+
+/// The number of an error of a TANK broker, which has a row in the table of all.
+fn code_of(kind: TankErrorKind) -> ErrorCode {
+    match kind {
+        TankErrorKind::Framing => codes::TANK_FRAMING,
+        TankErrorKind::Limit => codes::TANK_LIMIT,
+        TankErrorKind::Compression => codes::TANK_COMPRESSION,
+        TankErrorKind::Refused => codes::TANK_REFUSED,
+        TankErrorKind::Lost => codes::TANK_LOST,
+        TankErrorKind::UnknownName => codes::TANK_UNKNOWN_NAME,
+        TankErrorKind::OutOfRange => codes::TANK_OUT_OF_RANGE,
+        _ => codes::TANK_PEER,
     }
 }
 

@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::TimestampMicrosecondType;
+use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{RecordBatch, RecordBatchIterator};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyIterator, PyList, PyRange, PyTuple};
+use sbp_client::ClientError;
 use sbp_client::codes;
-use sbp_client::{ClientError, FetchedBatch};
 use sbp_python_macros::stub_docs;
-use sbp_record::{BatchError, first_outside_calendar};
+use sbp_record::{BatchError, Source, first_outside_calendar};
 use sbp_types::{Offset, StreamId};
 
 use crate::errors;
@@ -21,43 +21,43 @@ use crate::interpreter::imports;
 use crate::interpreter::once::interned;
 use crate::memory::arrow;
 use crate::memory::buffer::Payload;
-use crate::requests::Described;
 use crate::results::html;
 use crate::results::record::Record;
 
 #[stub_docs]
 #[pyclass(frozen, module = "sbp_native", name = "Batch")]
 pub(crate) struct Batch {
-    stream: Arc<Described>,
+    stream: Source,
     batch: Arc<sbp_record::Batch>,
     /// The records shown: a batch is stored whole, and the reader may have asked for a part.
     from: Offset,
     to: Offset,
-    /// Where the batch lay in the frame it came in.
+    /// Where the batch lay in the frame it came in; empty where it lay in none.
     received: Range<usize>,
 }
 
 impl Batch {
-    /// The records of a batch from one offset up to, not including, another.
+    /// The records of a batch from one offset up to, not including, another. `received`: the bytes it was read from, if they
+    /// are kept.
     pub(crate) fn new(
-        stream: &Arc<Described>,
+        stream: Source,
         batch: Arc<sbp_record::Batch>,
         (from, to): (Offset, Offset),
-        fetched: &FetchedBatch,
+        received: &[u8],
     ) -> Self {
-        let address = fetched.bytes.as_ptr() as usize;
+        let address = received.as_ptr() as usize;
         Self {
-            stream: Arc::clone(stream),
+            stream,
             batch,
             from,
             to,
-            received: address..address + fetched.bytes.len(),
+            received: address..address + received.len(),
         }
     }
 
     /// Its stream, and the offset behind its last record.
     pub(crate) fn behind(&self) -> (StreamId, Offset) {
-        (self.stream.stream.stream_id, self.to)
+        (self.stream.id, self.to)
     }
 
     fn shown(&self) -> PyResult<sbp_record::Records<'_>> {
@@ -73,7 +73,7 @@ impl Batch {
     /// hold such times.
     pub(crate) fn rows(&self) -> Result<RecordBatch, ClientError> {
         let about = |error: ClientError, offset| {
-            let error = error.with_stream(self.stream.stream.stream_id).with_offset(offset);
+            let error = error.with_stream(self.stream.id).with_offset(offset);
             error.with_stream_name(&self.stream.name)
         };
         let rows = self.batch.to_record_batch(self.from, self.to).map_err(|error| {
@@ -96,7 +96,12 @@ impl Batch {
             "the record has the time {time} microseconds, which is not in the years 1 to 9999, and columns cannot show \
              it; records() and values can be read"
         );
-        let offset = Offset(self.from.0.saturating_add(i64::try_from(row).unwrap_or(i64::MAX)));
+        let offsets = rows
+            .column_by_name("offset")
+            .and_then(|offsets| offsets.as_primitive_opt::<Int64Type>());
+        let offset = offsets
+            .and_then(|offsets| offsets.values().get(row))
+            .map_or(self.from, |at| Offset(*at));
         Err(about(ClientError::invalid(what), offset))
     }
 
@@ -125,7 +130,7 @@ impl Batch {
 
     #[getter]
     fn stream_id(&self) -> i64 {
-        self.stream.stream.stream_id.0
+        self.stream.id.0
     }
 
     #[getter]
@@ -139,8 +144,11 @@ impl Batch {
     }
 
     #[getter]
-    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyRange>> {
-        PyRange::new(py, isize::try_from(self.from.0)?, isize::try_from(self.to.0)?)
+    fn offsets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self.batch.run_between(self.from, self.to) {
+            Some(run) => Ok(PyRange::new(py, isize::try_from(run.start)?, isize::try_from(run.end)?)?.into_any()),
+            None => Ok(PyTuple::new(py, self.batch.offsets_between(self.from, self.to))?.into_any()),
+        }
     }
 
     #[getter]
@@ -228,7 +236,7 @@ impl Batch {
     }
 
     fn __len__(&self) -> usize {
-        usize::try_from(self.to.distance_from(self.from)).unwrap_or(usize::MAX)
+        self.batch.rows_between(self.from, self.to).len()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
@@ -241,8 +249,8 @@ impl Batch {
 
     /// The first rows as a table, for notebooks.
     fn _repr_html_(&self) -> PyResult<String> {
-        let end = Offset(self.from.0.saturating_add(html::ROWS).min(self.to.0));
-        let shown = self.batch.to_record_batch(self.from, end).map_err(refused)?;
+        let shown = self.batch.to_record_batch(self.from, self.to).map_err(refused)?;
+        let shown = shown.slice(0, shown.num_rows().min(html::ROWS));
         let caption = format!(
             "{} records of {:?}, offsets {} to {}",
             self.__len__(),

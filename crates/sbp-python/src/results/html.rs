@@ -10,7 +10,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::DataType;
 
 /// Rows that are shown.
-pub(crate) const ROWS: i64 = 10;
+pub(crate) const ROWS: usize = 10;
 /// Columns that are shown.
 const COLUMNS: usize = 20;
 /// Characters of a cell that are shown.
