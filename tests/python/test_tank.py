@@ -176,6 +176,22 @@ def test_reading_goes_on_and_waits(running: Running, broker: tank.Broker) -> Non
     assert list(batches) == []
 
 
+def test_a_broker_that_is_away_is_waited_for() -> None:
+    with Running() as first:
+        broker = tank.connect(first.address, timeout=20)
+        broker.create_topic("t")
+        broker.produce("t", 0, [b"before"])
+        batches = broker.read("t", timeout=20)
+        assert next(batches).values == [b"before"]
+    with pytest.raises(tank.TankLostError):
+        broker.topics()
+    again = Running()
+    again.port, again.broker.topics = first.port, first.broker.topics
+    with broker, again:
+        broker.produce("t", 0, [b"after"])
+        assert next(batches).values == [b"after"]
+
+
 def test_a_signal_ends_a_wait_and_nothing_is_lost(broker: tank.Broker) -> None:
     batches = broker.read("t", start="latest")
 

@@ -271,7 +271,7 @@ impl Broker {
     pub(super) fn leader(&self, address: SocketAddrV4) -> Result<Self, TankError> {
         let mut known = self.others.known.lock();
         let Some(known) = known.as_mut() else {
-            return Err(self.error(TankErrorKind::Lost, "the client was closed"));
+            return Err(self.closed());
         };
         if known.len() >= LEADERS && !known.contains_key(&address) {
             let what = format!("the broker names more than {LEADERS} other ones");
@@ -343,8 +343,10 @@ impl Broker {
                 Ok(Ended::Lost { why, bytes_sent }) => (why, bytes_sent),
                 Ok(Ended::Broken { kind, why }) => return Err(doubtful(self.error(kind, why), true)),
                 Ok(Ended::Unfit(why)) => return Err(self.error(TankErrorKind::Limit, why)),
+                Ok(Ended::Closed) => return Err(self.closed()),
                 Ok(ended) => return Ok(ended),
-                Err(_) => (String::from("the client was closed"), true),
+                // The runtime has ended, and with it the connection.
+                Err(_) => return Err(doubtful(self.closed(), true)),
             };
             // Only a connection that was lost is worth another one at once: one that was not made is not made now either.
             let again = bytes_sent && is_repeatable;
@@ -353,6 +355,10 @@ impl Broker {
             }
             return Err(doubtful(self.error(TankErrorKind::Lost, why), bytes_sent));
         }
+    }
+
+    fn closed(&self) -> TankError {
+        self.error(TankErrorKind::Lost, "the client was closed").for_good()
     }
 
     fn odd(&self, answer: &Answer) -> TankError {

@@ -118,6 +118,12 @@ impl TankError {
         self
     }
 
+    /// The same, where trying again does not help.
+    pub(super) fn for_good(mut self) -> Self {
+        self.0.is_retriable = false;
+        self
+    }
+
     /// Says what it is about, where the error does not say it yet.
     pub(super) fn about(mut self, topic: &str, partition: Option<u16>) -> Self {
         self.0.topic.get_or_insert_with(|| topic.to_owned());

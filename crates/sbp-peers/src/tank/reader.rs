@@ -213,7 +213,7 @@ impl Reader {
                 // Nobody aborts it: it panicked, or the runtime ends.
                 Some(Err(ended)) => {
                     self.positions.iter_mut().for_each(|position| position.is_asked = false);
-                    return Err(TankError::new(TankErrorKind::Lost, ended.to_string()));
+                    return Err(TankError::new(TankErrorKind::Lost, ended.to_string()).for_good());
                 }
             }
         }

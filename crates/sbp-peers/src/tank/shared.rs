@@ -47,6 +47,8 @@ pub(super) enum Ended {
     },
     /// The request cannot be sent.
     Unfit(String),
+    /// The client was closed before the request was sent.
+    Closed,
 }
 
 /// A request, and who waits for its answer.
@@ -130,7 +132,7 @@ impl Shared {
         let mut state = self.channel.lock();
         if state.reconnect.is_closed() {
             drop(state);
-            return tell(call, closed());
+            return tell(call, Ended::Closed);
         }
         if let Err(Command::Call(call)) = state.post(Command::Call(call)) {
             state.queue.0.push(call);
@@ -187,19 +189,12 @@ impl Shared {
     pub(super) fn close(&self) {
         let left = self.channel.close(|| Command::Close);
         for call in left.unwrap_or_default().0 {
-            tell(call, closed());
+            tell(call, Ended::Closed);
         }
     }
 
     pub(super) async fn wait_closed(&self) {
         self.channel.wait_closed().await;
-    }
-}
-
-fn closed() -> Ended {
-    Ended::Lost {
-        why: String::from("the client was closed"),
-        bytes_sent: false,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sbp_client::{ClientError, PeerOutcome, codes};
-use sbp_peers::tank::{Broker, End, ReadBatch, ReadOptions, ReadPart, Reader, TankError};
+use sbp_peers::tank::{Broker, End, ReadBatch, ReadOptions, ReadPart, Reader, TankError, TankErrorKind};
 use sbp_record::Source;
 use sbp_types::StreamId;
 
@@ -137,14 +137,18 @@ impl TankSource {
             return Ok(None);
         };
         let counters = &self.client.counters;
+        let goes_on = self.wanted.goes_on();
         let step = async {
-            reader
-                .next_batch()
-                .await
-                .inspect_err(|error| counters.note_error(error))
+            loop {
+                match reader.next_batch().await {
+                    // A broker that is away is waited for; attempts to connect have pauses between them.
+                    Err(error) if goes_on && error.kind() == TankErrorKind::Lost && error.is_retriable() => {}
+                    read => return read.inspect_err(|error| counters.note_error(error)),
+                }
+            }
         };
         let read = match timeout {
-            _ if !self.wanted.goes_on() => self.client.within(timeout, Effect::None, step).await?,
+            _ if !goes_on => self.client.within(timeout, Effect::None, step).await?,
             // It waits until something comes, or as long as its caller says.
             None => step.await?,
             Some(limit) => match tokio::time::timeout(limit, step).await {
