@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use sbp_e2e::admin::{Admin, bounds, range_id, try_seal};
 use sbp_e2e::batches::bodies;
 use sbp_e2e::frames::frame_bytes;
 use sbp_e2e::peer::{Peer, fetch_request, from};
@@ -21,8 +22,9 @@ use sbp_messages::{
     DescribeStreamResult, DescribeStreamsRequest, DescribeStreamsResponse, Encoder, ErrorCode, Feature, FetchResponse,
     HeartbeatRequest, HeartbeatResponse, IdAllocationRequest, IdAllocationResponse, ListRangesRequest,
     ListRangesResponse, ListRangesResult, Message, PlacementDriverCluster, PlacementDriverNode, Range, RangeId,
-    RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealRangesRequest, SealRangesResponse,
-    Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse, SyncRangesResult,
+    RangeServer, ReplicaServer, ReportMetricsRequest, ReportMetricsResponse, SealKind, SealRangesRequest,
+    SealRangesResponse, SealRangesResult, Status, Stream, StreamRanges, SyncRangesRequest, SyncRangesResponse,
+    SyncRangesResult,
 };
 use sbp_server::{ClusterTimes, Roles, Server, ServerConfig};
 use sbp_types::{Epoch, Offset, RangeIndex, ServerId, StreamId};
@@ -231,6 +233,26 @@ fn answer(known: &mut Known, frame: &Frame) -> Option<BytesMut> {
             };
             encoded(&DescribeRangesResponse {
                 describe_responses: request.ranges.iter().map(describe).collect(),
+                ..Default::default()
+            })
+        }
+        OpCode::SEAL_RANGES => {
+            // Every range that is sealed has three records.
+            let request = SealRangesRequest::decode(&frame.header).unwrap();
+            let seal = |id: &RangeId| SealRangesResult {
+                stream_id: id.stream_id,
+                range: Some(Range {
+                    stream_id: id.stream_id,
+                    range_index: id.range_index.unwrap(),
+                    end_offset: Some(Offset(3)),
+                    next_offset: Offset(3),
+                    ..Range::default()
+                }),
+                status: Status::success(),
+                ..SealRangesResult::default()
+            };
+            encoded(&SealRangesResponse {
+                seal_responses: request.ranges.iter().map(seal).collect(),
                 ..Default::default()
             })
         }
@@ -663,20 +685,50 @@ fn a_range_server_that_does_not_answer_is_told_as_such_and_holds_nobody_else_up(
 }
 
 #[test]
-fn where_a_new_stream_ends_is_not_asked_and_where_an_old_one_ends_is() {
+fn where_a_stream_is_is_told_without_asking_its_server() {
     let directory = tempfile::tempdir().unwrap();
     let driver = placement_driver(directory.path());
     let scripted = Scripted::start();
     let _registered = register(&driver, &scripted);
     let mut client = Peer::connect(&driver);
-    scripted.change(|known| known.silent_about = Some(OpCode::DESCRIBE_RANGES));
     let made = create_named(&mut client, "s").unwrap();
     assert_eq!((made.start_offset, made.next_offset), (Offset(0), Offset(0)));
+    let stream = made.stream_id;
+    let found = [create_named(&mut client, "s").unwrap(), client.ranges(stream).remove(0)];
+    assert!(found.iter().all(|found| *found == made), "{found:?}");
     assert_eq!(scripted.count(OpCode::DESCRIBE_RANGES), 0);
-    scripted.change(|known| known.silent_about = None);
-    let found = create_named(&mut client, "s").unwrap();
-    assert_eq!(found, made);
+    assert_eq!(client.describe_range(stream, -1).unwrap(), made);
     assert_eq!(scripted.count(OpCode::DESCRIBE_RANGES), 1, "it may have grown");
+}
+
+#[test]
+fn a_range_that_is_sealed_while_it_is_described_is_told_with_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let driver = placement_driver(directory.path());
+    let scripted = Scripted::start();
+    let (server, _) = register(&driver, &scripted);
+    let made = create_named(&mut Peer::connect(&driver), "s").unwrap();
+    let stream = made.stream_id;
+    scripted.change(|known| known.silent_about = Some(OpCode::DESCRIBE_RANGES));
+    let mut asking = Peer::connect(&driver);
+    let request = DescribeRangesRequest {
+        ranges: vec![range_id(stream, 0)],
+        ..Default::default()
+    };
+    let call = asking.send(&request, b"");
+    scripted.wait("the question", |known| {
+        known.calls.contains(&OpCode::DESCRIBE_RANGES).then_some(())
+    });
+    let next = try_seal(&mut Peer::connect(&driver), stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
+    assert_eq!(next.start_offset, Offset(3));
+    // The question ends when the server that was asked is gone.
+    scripted.end();
+    drop(server);
+    let frame = asking.recv();
+    assert_eq!(frame.call_id, call);
+    let answer = DescribeRangesResponse::decode(&frame.header).unwrap();
+    let range = answer.describe_responses[0].range.as_ref();
+    assert_eq!(range.map(bounds), Some((0, 0, 3, 3)), "{answer:?}");
 }
 
 #[test]

@@ -420,9 +420,13 @@ fn a_placement_driver_tells_the_ends_that_only_range_servers_know() {
         holder.store(stream, b"x");
     }
     let listed = peer.ranges(stream).remove(0);
-    assert_eq!(bounds(&listed), (0, 0, -1, 3));
+    assert_eq!(bounds(&listed), (0, 0, -1, 0), "its server is not asked for a list");
     assert_eq!(listed.primary().unwrap().advertise_addr, ranges.address());
-    assert_eq!(peer.describe_range(stream, 0), Ok(listed));
+    let described = Range {
+        next_offset: Offset(3),
+        ..listed
+    };
+    assert_eq!(peer.describe_range(stream, 0), Ok(described));
     assert_eq!(peer.trim(stream, 4).status.code, ErrorCode::OFFSET_OUT_OF_RANGE_BOUNDS);
     assert_eq!(bounds(&peer.trim(stream, 2).range.unwrap()).1, 2);
     ranges.shutdown().unwrap();

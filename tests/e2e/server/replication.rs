@@ -142,8 +142,8 @@ fn every_server_of_a_range_has_what_was_acknowledged_and_serves_it() {
         let refused = follower.append(stream, b"elsewhere");
         assert_eq!(refused.status.code, ErrorCode::RANGE_NOT_FOUND);
     }
-    let listed = Peer::connect(&cluster.placement).ranges(stream).remove(0);
-    assert_eq!((bounds(&listed), listed.servers.len()), ((0, 0, -1, 50), 3));
+    let described = Peer::connect(&cluster.placement).describe_range(stream, 0).unwrap();
+    assert_eq!((bounds(&described), described.servers.len()), ((0, 0, -1, 50), 3));
 }
 
 #[test]

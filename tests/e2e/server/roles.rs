@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sbp_e2e::admin::{Admin, created, stream_named, try_seal};
+use sbp_e2e::admin::{Admin, bounds, created, stream_named, try_seal};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::config;
 use sbp_e2e::wait::until;
@@ -706,7 +706,7 @@ fn a_sync_is_judged_by_what_is_stored_whatever_the_placement_driver_says() {
 }
 
 #[test]
-fn every_answer_of_a_placement_driver_tells_where_open_ranges_end() {
+fn where_an_open_range_ends_is_told_when_it_is_described_and_lists_say_where_it_begins() {
     let three = Three::start();
     let mut driver = three.peer();
     let (stream, range) = create(&mut driver, "s");
@@ -717,7 +717,7 @@ fn every_answer_of_a_placement_driver_tells_where_open_ranges_end() {
     let (again, range) = try_create(&mut driver, stream_named("s")).unwrap();
     assert_eq!(
         (again, range.next_offset),
-        (stream, Offset(5)),
+        (stream, Offset(0)),
         "CREATE_STREAMS, repeated"
     );
     let request = TrimStreamsRequest {
@@ -732,7 +732,7 @@ fn every_answer_of_a_placement_driver_tells_where_open_ranges_end() {
         let range = answer.trim_responses[0].range.as_ref().unwrap();
         assert_eq!(
             (range.start_offset, range.next_offset),
-            (Offset(2), Offset(5)),
+            (Offset(2), Offset(2)),
             "TRIM_STREAMS"
         );
     }
@@ -744,7 +744,10 @@ fn every_answer_of_a_placement_driver_tells_where_open_ranges_end() {
         ..Default::default()
     };
     let (answer, _): (SyncRangesResponse, _) = driver.call(&request, b"");
-    assert_eq!(answer.sync_responses[0].ranges[0].next_offset, Offset(5), "SYNC_RANGES");
+    assert_eq!(answer.sync_responses[0].ranges[0].next_offset, Offset(2), "SYNC_RANGES");
+    assert_eq!(driver.ranges(stream)[0].next_offset, Offset(2), "LIST_RANGES");
+    let described = |driver: &mut Peer, index| bounds(&driver.describe_range(stream, index).unwrap());
+    assert_eq!(described(&mut driver, -1), (0, 2, -1, 5), "DESCRIBE_RANGES");
     let open = try_seal(&mut driver, stream, 0, SealKind::PLACEMENT_DRIVER).unwrap();
     assert_eq!((open.range_index, open.next_offset), (RangeIndex(1), Offset(5)));
     for n in 5..8 {
@@ -763,5 +766,10 @@ fn every_answer_of_a_placement_driver_tells_where_open_ranges_end() {
     };
     let (answer, _): (CreateRangeResponse, _) = driver.call(&request, b"");
     assert!(answer.status.is_success(), "{}", answer.status);
-    assert_eq!(answer.range.unwrap().next_offset, Offset(8), "CREATE_RANGE, repeated");
+    assert_eq!(answer.range.unwrap().next_offset, Offset(5), "CREATE_RANGE, repeated");
+    assert_eq!(described(&mut driver, 1), (1, 5, -1, 8), "DESCRIBE_RANGES");
+    assert_eq!(
+        driver.ranges(stream).iter().map(bounds).collect::<Vec<_>>(),
+        [(0, 2, 5, 5), (1, 5, -1, 5)]
+    );
 }

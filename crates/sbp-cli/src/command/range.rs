@@ -1,7 +1,7 @@
 //! `sbp range`
 
-use sbp_messages::{Range as Description, RangeCriteria, RangeServer, ReplicaState};
-use sbp_types::{ServerId, StreamId};
+use sbp_messages::{Range as Description, RangeCriteria, RangeId, RangeServer, ReplicaState};
+use sbp_types::{Offset, ServerId, StreamId};
 use serde_json::{Value, json};
 
 use crate::args::{Connection, Range, RangeAction};
@@ -50,11 +50,12 @@ fn list(
     for listed in session.wait(session.client.list_ranges_by(&criteria, None))? {
         ranges.extend(listed?);
     }
+    let ranges = with_ends(&session, ranges)?;
     if json {
         for range in &ranges {
             let mut object = to_json(range);
             if let Some(fields) = object.as_object_mut() {
-                fields.insert("stream".to_owned(), range.stream_id.0.into());
+                fields.insert("stream".to_owned(), range.listed.stream_id.0.into());
             }
             terminal.line(object)?;
         }
@@ -63,17 +64,46 @@ fn list(
     table(&ranges, true, terminal)
 }
 
+/// A range as it is listed, and where it ends by now.
+pub(crate) struct Shown {
+    listed: Description,
+    /// `None` where its server does not tell.
+    next: Option<Offset>,
+}
+
+/// Asks where the ranges end that are open: a list says only what the placement driver knows.
+pub(crate) fn with_ends(session: &Session, ranges: Vec<Description>) -> Result<Vec<Shown>, CliError> {
+    let open = ranges.iter().filter(|range| range.end().is_none());
+    let open: Vec<_> = open
+        .map(|range| RangeId {
+            stream_id: range.stream_id,
+            range_index: Some(range.range_index),
+            ..RangeId::default()
+        })
+        .collect();
+    let told = match open.is_empty() {
+        true => Vec::new(),
+        false => session.wait(session.client.describe_ranges(&open, None))?,
+    };
+    let mut told = told.into_iter();
+    let shown = ranges.into_iter().map(|listed| {
+        let next = listed.end().or_else(|| told.next()?.ok().map(|now| now.next_offset));
+        Shown { listed, next }
+    });
+    Ok(shown.collect())
+}
+
 /// A row for each range, with its stream or without.
-pub(crate) fn table(ranges: &[Description], with_stream: bool, terminal: &mut Terminal) -> Result<(), CliError> {
+pub(crate) fn table(ranges: &[Shown], with_stream: bool, terminal: &mut Terminal) -> Result<(), CliError> {
     let skip = usize::from(!with_stream);
-    let rows = ranges.iter().map(|range| {
+    let rows = ranges.iter().map(|Shown { listed: range, next }| {
         let cells = [
             range.stream_id.to_string(),
             range.range_index.to_string(),
             range.epoch.map_or_else(String::new, |epoch| epoch.to_string()),
             range.start_offset.to_string(),
             range.end().map_or_else(|| "open".to_owned(), |end| end.to_string()),
-            range.next_offset.to_string(),
+            next.map_or_else(String::new, |next| next.to_string()),
             servers_with_state(range).join(", "),
         ];
         cells.into_iter().skip(skip).collect()
@@ -102,14 +132,14 @@ fn servers_with_state(range: &Description) -> Vec<String> {
     replicas(range).map(text).collect()
 }
 
-pub(crate) fn to_json(range: &Description) -> Value {
+pub(crate) fn to_json(Shown { listed: range, next }: &Shown) -> Value {
     let server = range.primary();
     json!({
         "index": range.range_index.0,
         "epoch": range.epoch.map(|epoch| epoch.0),
         "start": range.start_offset.0,
         "end": range.end().map(|end| end.0),
-        "next": range.next_offset.0,
+        "next": next.map(|next| next.0),
         "server": server.map(|server| server.advertise_addr.clone()),
         "server_id": server.map(|server| server.server_id.0),
         "servers": replicas(range).map(|(address, _)| address).collect::<Vec<_>>(),

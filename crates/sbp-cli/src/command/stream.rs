@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow_schema::Schema;
 use sbp_client::{ClientError, Positions};
-use sbp_messages::{ErrorCode, KeyValue, Range, Stream as Description};
+use sbp_messages::{ErrorCode, KeyValue, Stream as Description};
 use sbp_record::StreamSchema;
 use serde_json::json;
 
@@ -164,6 +164,7 @@ fn describe(connection: &Connection, name: &str, json: bool, terminal: &mut Term
     let found = session.wait(session.client.positions(&[stream.stream_id], None))?.pop();
     let positions = found.transpose()?;
     let ranges = session.wait(session.client.list_ranges(stream.stream_id, None))?;
+    let ranges = range::with_ends(&session, ranges)?;
     if json {
         terminal.line(to_json(&stream, positions, &ranges))?;
         return terminal.flush();
@@ -233,7 +234,7 @@ fn columns(stream: &Description) -> Option<Vec<(String, String)>> {
     )
 }
 
-fn to_json(stream: &Description, positions: Option<Positions>, ranges: &[Range]) -> serde_json::Value {
+fn to_json(stream: &Description, positions: Option<Positions>, ranges: &[range::Shown]) -> serde_json::Value {
     let properties = stream.properties.iter().flatten();
     let columns = columns(stream).map(|columns| {
         columns

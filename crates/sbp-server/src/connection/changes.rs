@@ -9,7 +9,7 @@ use sbp_messages::{
 };
 use sbp_types::{Offset, RangeKey, ServerId, StreamId};
 
-use super::ends::Ends;
+use super::ends::listed;
 use super::fault::Fault;
 use super::handle::{Answer, Turn};
 use super::results::EntryResult;
@@ -19,8 +19,8 @@ use crate::node::Node;
 use crate::placement::{NewRange, Outcome, Outcomes, Request, SealFor, SealWish};
 use crate::refusal::Refusal;
 
-/// How a change is answered: with the outcomes of its entries, and the ends of the ranges that they show.
-pub(super) type ChangeAnswer = Answer<(Outcomes, Ends)>;
+/// How a change is answered: with the outcomes of its entries.
+pub(super) type ChangeAnswer = Answer<Outcomes>;
 
 /// A request that changes metadata.
 pub(super) struct Change {
@@ -247,8 +247,8 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(outcome: Result<Outcome, Refusal>, node: &Node, ends: &Ends) -> Self {
-        let show = |range| ends.shown(node, range);
+    fn new(outcome: Result<Outcome, Refusal>, node: &Node) -> Self {
+        let show = |range| listed(node, range);
         let (stream, range, status) = match outcome {
             Ok(Outcome::Stream(stream)) => (Some(wire_stream(&stream)), None, Status::success()),
             Ok(Outcome::NewStream(stream, range) | Outcome::StreamRange(stream, range)) => {
@@ -269,10 +269,10 @@ impl Shown {
 /// Answers with a result for each entry. `asked` is what the results repeat of their entries: names or ids of those that
 /// end in an error.
 fn for_each<A: Send + 'static, R: EntryResult>(asked: Vec<A>, result: fn(A, Shown) -> R) -> ChangeAnswer {
-    Answer::new(move |turn, call, (reply, ends): (Outcomes, Ends)| {
+    Answer::new(move |turn, call, reply: Outcomes| {
         let node = turn.node;
         let outcomes = reply.into_iter().zip(asked);
-        let results = outcomes.map(|(outcome, asked)| result(asked, Shown::new(outcome, node, &ends)));
+        let results = outcomes.map(|(outcome, asked)| result(asked, Shown::new(outcome, node)));
         turn.send_results(call, results);
     })
 }
@@ -317,8 +317,8 @@ fn sealed(stream_id: StreamId, Shown { range, status, .. }: Shown) -> SealRanges
 }
 
 fn answer_range_created() -> ChangeAnswer {
-    Answer::new(|turn, call, (reply, ends): (Outcomes, Ends)| {
-        let Shown { range, status, .. } = Shown::new(only(reply), turn.node, &ends);
+    Answer::new(|turn, call, reply: Outcomes| {
+        let Shown { range, status, .. } = Shown::new(only(reply), turn.node);
         let response = CreateRangeResponse {
             status,
             range,
@@ -329,7 +329,7 @@ fn answer_range_created() -> ChangeAnswer {
 }
 
 fn answer_id_allocated() -> ChangeAnswer {
-    Answer::new(|turn, call, (reply, _): (Outcomes, Ends)| {
+    Answer::new(|turn, call, reply: Outcomes| {
         let (id, status) = match only(reply) {
             Ok(Outcome::Server(id)) => (id.0, Status::success()),
             other => (0, failure(other)),
@@ -339,7 +339,7 @@ fn answer_id_allocated() -> ChangeAnswer {
 }
 
 fn answer_server_changed(server: RangeServer) -> ChangeAnswer {
-    Answer::new(|turn, call, (reply, _): (Outcomes, Ends)| {
+    Answer::new(|turn, call, reply: Outcomes| {
         let status = match only(reply) {
             Ok(Outcome::Done) => Status::success(),
             other => failure(other),

@@ -1,9 +1,7 @@
-//! Ranges in answers, and the confirmed ends of open ones on other servers, which are asked for before an answer shows
-//! them.
+//! Ranges in answers, and the confirmed ends of open ones on other servers, which are asked for before a range is described.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use sbp_frame::CallId;
 use sbp_messages::{ClientRole, ErrorCode, Range, RangeServer, ReplicaServer, ReplicaState};
@@ -14,13 +12,6 @@ use crate::node::Node;
 use crate::placement::{PlacementDriver, RangeRecord};
 use crate::refusal::Refusal;
 
-/// How long a server is waited for whose ends an answer shows beside what it was asked for: where a stream's ranges are is asked for
-/// first of all when the server is gone that takes its appends, and is not to wait for that server.
-pub(super) const SHOWN_WITHIN: Duration = Duration::from_millis(250);
-
-/// How long a server is waited for that was asked about itself.
-pub(super) const DESCRIBED_WITHIN: Duration = Duration::from_secs(5);
-
 /// The ends that range servers have told for one answer.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
@@ -30,13 +21,11 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Asks the other servers that hold open ranges among these, and waits for each no longer than `within`. Their answers come as [`ConnectionCommand::Ends`]
-    /// under `call`.
+    /// Asks the other servers that hold these open ranges. Their answers come as [`ConnectionCommand::Ends`] under `call`.
     pub(super) fn ask<'a>(
         turn: &Turn<'_>,
         call: CallId,
         ranges: impl Iterator<Item = &'a RangeRecord>,
-        within: Duration,
     ) -> Result<Self, Refusal> {
         let placement = turn.node.any_placement()?;
         let mut ends = Self::default();
@@ -53,7 +42,7 @@ impl Ends {
         }
         for (server, keys) in keys {
             ends.missing += 1;
-            ask(turn, placement, call, (server, keys, within));
+            ask(turn, placement, call, server, keys);
         }
         Ok(ends)
     }
@@ -78,39 +67,20 @@ impl Ends {
         self.missing = self.missing.saturating_sub(1);
     }
 
-    /// A range with its end, for DESCRIBE_RANGES: an unknown end is an error.
+    /// A range with its end, for DESCRIBE_RANGES. Where an open one ends must have been told.
     pub(super) fn described(&self, node: &Node, record: &RangeRecord) -> Result<Range, Refusal> {
-        let range = wire_range(node, record);
-        let next_offset = match self.known.get(&record.key) {
-            None => range.next_offset,
-            Some(end) => end.clone()?,
-        };
-        Ok(Range { next_offset, ..range })
-    }
-
-    /// A range with its end if that is known, else with what the metadata says: clients can list a range while its
-    /// server is down.
-    pub(super) fn shown(&self, node: &Node, record: &RangeRecord) -> Range {
-        let range = wire_range(node, record);
-        let next_offset = match self.known.get(&record.key) {
-            Some(Ok(end)) => *end,
-            _ => range.next_offset,
-        };
-        Range { next_offset, ..range }
-    }
-
-    /// As [`shown`](Self::shown), for several ranges.
-    pub(super) fn all_shown(&self, node: &Node, records: &[Arc<RangeRecord>]) -> Vec<Range> {
-        records.iter().map(|record| self.shown(node, record)).collect()
+        let range = listed(node, record);
+        match self.known.get(&record.key) {
+            Some(end) if record.end_offset.is_none() => {
+                let next_offset = end.clone()?;
+                Ok(Range { next_offset, ..range })
+            }
+            _ => Ok(range),
+        }
     }
 }
 
-fn ask(
-    turn: &Turn<'_>,
-    placement: &PlacementDriver,
-    call: CallId,
-    (server, keys, within): (ServerId, Vec<RangeKey>, Duration),
-) {
+fn ask(turn: &Turn<'_>, placement: &PlacementDriver, call: CallId, server: ServerId, keys: Vec<RangeKey>) {
     let handle = Arc::clone(turn.handle);
     let asked = keys.clone();
     let done = move |ends| {
@@ -118,16 +88,15 @@ fn ask(
         handle.post(ConnectionCommand::Ends { call, keys, ends });
     };
     match placement.range_server(server) {
-        Ok(range_server) => range_server.next_offsets(keys, within, Box::new(done)),
+        Ok(range_server) => range_server.next_offsets(keys, Box::new(done)),
         Err(refusal) => done(Err(refusal)),
     }
 }
 
-/// A range as a message.
-fn wire_range(node: &Node, range: &RangeRecord) -> Range {
+/// A range as a message, without asking anybody: of one that is open on another server its beginning alone is known to be confirmed.
+pub(super) fn listed(node: &Node, range: &RangeRecord) -> Range {
     let held = node.ranges.as_ref();
     let confirmed = || held.and_then(|ranges| ranges.hub.ranges.lock().table.next_offset(range.key));
-    // Of an open range on another server only the start is known to be confirmed; that server knows more.
     let next_offset = range.end_offset.or_else(confirmed).unwrap_or(range.start_offset);
     Range {
         stream_id: range.key.stream,

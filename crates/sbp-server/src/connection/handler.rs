@@ -168,7 +168,7 @@ impl Connection {
             }
             OpCode::LIST_RANGES => {
                 let request = decode(&frame, ListRangesRequest::validate)?;
-                work.metadata.handle_list(turn, call, request)
+                MetadataCalls::handle_list(turn, call, request)
             }
             OpCode::DESCRIBE_RANGES => {
                 let request = decode(&frame, DescribeRangesRequest::validate)?;
@@ -176,7 +176,7 @@ impl Connection {
             }
             OpCode::SYNC_RANGES => {
                 let request = decode(&frame, SyncRangesRequest::validate)?;
-                work.metadata.handle_sync(turn, call, &request)
+                MetadataCalls::handle_sync(turn, call, &request)
             }
             OpCode::REPORT_METRICS => {
                 let request = ReportMetricsRequest::decode(&frame.header)?;

@@ -1,5 +1,5 @@
-//! The requests about metadata of one connection, from the request to the answer. Changes wait for the metadata thread.
-//! Answers that show open ranges wait for their confirmed ends, which only their servers know.
+//! The requests about metadata of one connection, from the request to the answer. Changes wait for the metadata thread, and
+//! descriptions of open ranges for the ends of these, which only their servers know.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,18 +7,19 @@ use std::time::Instant;
 
 use sbp_frame::{CallId, Frame, OpCode};
 use sbp_messages::{
-    DescribeRangeResult, DescribeRangesRequest, ErrorCode, ListRangesRequest, ListRangesResult, RangeId, StreamRanges,
-    SyncRangesRequest, SyncRangesResult, requested_timeout,
+    DescribeRangeResult, DescribeRangesRequest, ErrorCode, ListRangesRequest, ListRangesResult, Range, RangeId,
+    StreamRanges, SyncRangesRequest, SyncRangesResult, requested_timeout,
 };
-use sbp_types::{Offset, RangeKey};
+use sbp_types::{Offset, RangeKey, StreamId};
 
 use super::audited::AuditedChange;
 use super::changes::{Change, ChangeAnswer, read_change};
-use super::ends::{DESCRIBED_WITHIN, Ends, SHOWN_WITHIN};
+use super::ends::{Ends, listed};
 use super::fault::Fault;
-use super::handle::{Answer, ConnectionCommand, Turn};
+use super::handle::{ConnectionCommand, Turn};
 use super::results::Page;
-use crate::placement::{Listed, ListedPage, MetadataJob, Outcome, Outcomes, PlacementState, RangeRecord, list_ranges};
+use crate::node::Node;
+use crate::placement::{Listed, ListedPage, MetadataJob, Outcomes, PlacementState, RangeRecord, list_ranges};
 use crate::refusal::{Refusal, value_and_status};
 
 /// The requests that are not answered.
@@ -26,9 +27,12 @@ use crate::refusal::{Refusal, value_and_status};
 pub(super) struct MetadataCalls {
     /// Changes that the metadata thread has not done.
     changes: HashMap<CallId, (OpCode, Instant, ChangeAnswer)>,
-    /// Answers that wait for the ends of the ranges that they show.
-    answers: HashMap<CallId, (Ends, Answer<Ends>)>,
+    /// Descriptions that wait for the ends of their ranges.
+    descriptions: HashMap<CallId, (Ends, Description)>,
 }
+
+/// What DESCRIBE_RANGES asked for: the stream of each entry, and its range, or why there is none.
+type Description = Vec<(StreamId, Result<RangeId, Refusal>)>;
 
 /// Ranges that are stored, or why there are none.
 type Stored = Result<Vec<Arc<RangeRecord>>, Refusal>;
@@ -63,39 +67,22 @@ impl MetadataCalls {
         Ok(())
     }
 
-    /// Answers a change that the metadata thread has done, or first asks the servers of open ranges for their ends.
+    /// Answers a change that the metadata thread has done.
     pub(super) fn handle_changed(&mut self, turn: &mut Turn<'_>, call: CallId, reply: Result<Outcomes, Refusal>) {
         let Some((opcode, since, answer)) = self.changes.remove(&call) else {
             return;
         };
         let took = turn.now.saturating_duration_since(since);
         turn.node.counters.metadata_seconds.observe(took, 1);
-        let asked = reply.and_then(|reply| {
-            let outcomes = reply.iter().filter_map(|result| result.as_ref().ok());
-            let ends = Ends::ask(
-                turn,
-                call,
-                outcomes.filter_map(Outcome::range_that_may_have_grown),
-                SHOWN_WITHIN,
-            )?;
-            Ok((reply, ends))
-        });
-        match asked {
+        match reply {
             Err(refusal) => turn.refuse_call(call, opcode, refusal),
-            Ok((reply, ends)) => {
-                let answer = Answer::new(move |turn, call, ends| answer.give(turn, call, (reply, ends)));
-                self.answer_with(turn, call, ends, answer);
-            }
+            Ok(reply) => answer.give(turn, call, reply),
         }
     }
 
-    /// Answers LIST_RANGES.
-    pub(super) fn handle_list(
-        &mut self,
-        turn: &mut Turn<'_>,
-        call: CallId,
-        request: ListRangesRequest,
-    ) -> Result<(), Fault> {
+    /// Answers LIST_RANGES with what is stored: no other server is asked, because clients ask where streams are first of all when
+    /// one is gone.
+    pub(super) fn handle_list(turn: &mut Turn<'_>, call: CallId, request: ListRangesRequest) -> Result<(), Fault> {
         let ListRangesRequest {
             range_criteria: criteria,
             limit,
@@ -106,99 +93,66 @@ impl MetadataCalls {
         let term = placement.term();
         let page = placement.read(|state| list_ranges(state, &criteria, limit, &continuation, turn.gate))?;
         let ListedPage { results, continuation } = page;
-        let ends = Ends::ask(
-            turn,
-            call,
-            all(results.iter().map(|listed| &listed.ranges)),
-            SHOWN_WITHIN,
-        )?;
-        let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
-            let node = turn.node;
-            let results = results.into_iter().map(|Listed { criterion, ranges }| {
-                let (ranges, status) = value_and_status(ranges.map(|ranges| ends.all_shown(node, &ranges)));
-                ListRangesResult {
-                    range_criteria: criteria.get(criterion).cloned(),
-                    ranges: ranges.unwrap_or_default(),
-                    status,
-                }
-            });
-            let continuation = continuation.into();
-            turn.send_page(call, results, Page { continuation, term });
+        let node = turn.node;
+        let results = results.into_iter().map(|Listed { criterion, ranges }| {
+            let (ranges, status) = value_and_status(ranges.map(|ranges| all_listed(node, &ranges)));
+            ListRangesResult {
+                range_criteria: criteria.get(criterion).cloned(),
+                ranges: ranges.unwrap_or_default(),
+                status,
+            }
         });
-        self.answer_with(turn, call, ends, answer);
+        let continuation = continuation.into();
+        turn.send_page(call, results, Page { continuation, term });
         Ok(())
     }
 
-    /// Answers DESCRIBE_RANGES.
+    /// Answers SYNC_RANGES with the stored ranges, whatever role the peer has.
+    pub(super) fn handle_sync(turn: &mut Turn<'_>, call: CallId, request: &SyncRangesRequest) -> Result<(), Fault> {
+        let found: Vec<_> = turn.node.placement()?.read(|state| {
+            let find = |asked: &StreamRanges| (asked.stream_id, stored(state, asked));
+            request.stream_ranges.iter().map(find).collect()
+        });
+        let node = turn.node;
+        let results = found.into_iter().map(|(stream_id, ranges)| {
+            let (ranges, status) = value_and_status(ranges.map(|ranges| all_listed(node, &ranges)));
+            SyncRangesResult {
+                stream_id,
+                ranges: ranges.unwrap_or_default(),
+                status,
+            }
+        });
+        turn.send_results(call, results);
+        Ok(())
+    }
+
+    /// Answers DESCRIBE_RANGES, once the servers of open ranges have told where these end.
     pub(super) fn handle_describe(
         &mut self,
         turn: &mut Turn<'_>,
         call: CallId,
         request: &DescribeRangesRequest,
     ) -> Result<(), Fault> {
-        let found: Vec<_> = turn.node.placement()?.read(|state| {
-            let find = |range: &RangeId| {
-                let stream = range.stream_id;
+        let mut open = Vec::new();
+        let asked = turn.node.placement()?.read(|state| {
+            let mut find = |asked: &RangeId| {
+                let stream = asked.stream_id;
                 let allowed = turn.gate.check_id(OpCode::DESCRIBE_RANGES, stream, |id, allowed| {
                     allowed(state.name_of(id))
                 });
-                (stream, allowed.and_then(|()| find_range(state, range)))
+                let found = allowed.and_then(|()| find_range(state, asked));
+                let named = found.map(|range| {
+                    let range_index = Some(range.key.range);
+                    open.extend(range.end_offset.is_none().then_some(range));
+                    RangeId { range_index, ..*asked }
+                });
+                (stream, named)
             };
-            request.ranges.iter().map(find).collect()
+            request.ranges.iter().map(&mut find).collect()
         });
-        let ranges = found.iter().filter_map(|(_, found)| found.as_deref().ok());
-        let ends = Ends::ask(turn, call, ranges, DESCRIBED_WITHIN)?;
-        let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
-            let node = turn.node;
-            let results = found.into_iter().map(|(stream_id, found)| {
-                let (range, status) = value_and_status(found.and_then(|record| ends.described(node, &record)));
-                DescribeRangeResult {
-                    stream_id,
-                    range,
-                    status,
-                }
-            });
-            turn.send_results(call, results);
-        });
-        self.answer_with(turn, call, ends, answer);
+        let ends = Ends::ask(turn, call, open.iter().map(|range| &**range))?;
+        self.answer_description(turn, call, ends, asked);
         Ok(())
-    }
-
-    /// Answers SYNC_RANGES with the stored ranges, whatever role the peer has.
-    pub(super) fn handle_sync(
-        &mut self,
-        turn: &mut Turn<'_>,
-        call: CallId,
-        request: &SyncRangesRequest,
-    ) -> Result<(), Fault> {
-        let found: Vec<_> = turn.node.placement()?.read(|state| {
-            let find = |asked: &StreamRanges| (asked.stream_id, stored(state, asked));
-            request.stream_ranges.iter().map(find).collect()
-        });
-        let ends = Ends::ask(turn, call, all(found.iter().map(|(_, ranges)| ranges)), SHOWN_WITHIN)?;
-        let answer = Answer::new(move |turn: &mut Turn<'_>, call, ends: Ends| {
-            let node = turn.node;
-            let results = found.into_iter().map(|(stream_id, ranges)| {
-                let (ranges, status) = value_and_status(ranges.map(|ranges| ends.all_shown(node, &ranges)));
-                SyncRangesResult {
-                    stream_id,
-                    ranges: ranges.unwrap_or_default(),
-                    status,
-                }
-            });
-            turn.send_results(call, results);
-        });
-        self.answer_with(turn, call, ends, answer);
-        Ok(())
-    }
-
-    /// Answers at once, or when all the ends are known.
-    fn answer_with(&mut self, turn: &mut Turn<'_>, call: CallId, ends: Ends, answer: Answer<Ends>) {
-        if ends.are_known() {
-            answer.give(turn, call, ends);
-        } else {
-            self.answers.insert(call, (ends, answer));
-        }
     }
 
     /// Takes a range server's answer about the ends of ranges, or its failure to answer.
@@ -209,19 +163,44 @@ impl MetadataCalls {
         keys: &[RangeKey],
         told: &Result<Vec<Option<Offset>>, Refusal>,
     ) {
-        if let Some((mut ends, answer)) = self.answers.remove(&call) {
+        if let Some((mut ends, asked)) = self.descriptions.remove(&call) {
             ends.take(keys, told);
-            self.answer_with(turn, call, ends, answer);
+            self.answer_description(turn, call, ends, asked);
         }
+    }
+
+    /// Answers DESCRIBE_RANGES if all ends are known. The ranges are told as they are then: one may have got its end since they
+    /// were asked for.
+    fn answer_description(&mut self, turn: &mut Turn<'_>, call: CallId, ends: Ends, asked: Description) {
+        if !ends.are_known() {
+            self.descriptions.insert(call, (ends, asked));
+            return;
+        }
+        let node = turn.node;
+        let placement = match node.placement() {
+            Ok(placement) => placement,
+            Err(refusal) => return turn.refuse_call(call, OpCode::DESCRIBE_RANGES, refusal),
+        };
+        let found: Vec<_> = placement.read(|state| {
+            let find = |(stream, asked): (_, Result<RangeId, Refusal>)| {
+                (stream, asked.and_then(|asked| find_range(state, &asked)))
+            };
+            asked.into_iter().map(find).collect()
+        });
+        let results = found.into_iter().map(|(stream_id, found)| {
+            let (range, status) = value_and_status(found.and_then(|record| ends.described(node, &record)));
+            DescribeRangeResult {
+                stream_id,
+                range,
+                status,
+            }
+        });
+        turn.send_results(call, results);
     }
 }
 
-/// All ranges that were found.
-fn all<'a>(found: impl Iterator<Item = &'a Stored>) -> impl Iterator<Item = &'a RangeRecord> {
-    found
-        .filter_map(|ranges| ranges.as_ref().ok())
-        .flatten()
-        .map(|range| &**range)
+fn all_listed(node: &Node, ranges: &[Arc<RangeRecord>]) -> Vec<Range> {
+    ranges.iter().map(|range| listed(node, range)).collect()
 }
 
 fn find_range(state: &PlacementState, asked: &RangeId) -> Result<Arc<RangeRecord>, Refusal> {

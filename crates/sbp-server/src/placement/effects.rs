@@ -95,14 +95,3 @@ pub(crate) enum Outcome {
     /// Success without a result.
     Done,
 }
-
-impl Outcome {
-    /// The range in the answer, if appends may have moved its end since. A new stream has none yet: no client knows of
-    /// it.
-    pub(crate) fn range_that_may_have_grown(&self) -> Option<&RangeRecord> {
-        match self {
-            Self::StreamRange(_, range) | Self::Range(range) => Some(range),
-            Self::NewStream(..) | Self::Stream(_) | Self::Server(_) | Self::Done => None,
-        }
-    }
-}

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
@@ -66,9 +66,8 @@ pub(crate) trait RangeServer: Debug + Send + Sync {
     /// Whether the server answers anything within a second.
     fn answers(&self, done: Done<bool>);
 
-    /// The confirmed ends of these open ranges; `None` for a range that the server does not hold. The server is waited for no
-    /// longer than `within`.
-    fn next_offsets(&self, keys: Vec<RangeKey>, within: Duration, done: Done<Vec<Option<Offset>>>);
+    /// The confirmed ends of these open ranges; `None` for a range that the server does not hold.
+    fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>);
 }
 
 /// What is known about an end that the placement driver did not make durable.

@@ -2,7 +2,6 @@
 //! same transactions.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use sbp_messages::ErrorCode;
 use sbp_replication::Term;
@@ -80,7 +79,7 @@ impl RangeServer for LocalRangeServer {
         done(Ok(true));
     }
 
-    fn next_offsets(&self, keys: Vec<RangeKey>, _: Duration, done: Done<Vec<Option<Offset>>>) {
+    fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
         let ends = {
             let ranges = self.ranges.hub.ranges.lock();
             keys.iter().map(|key| ranges.table.next_offset(*key)).collect()

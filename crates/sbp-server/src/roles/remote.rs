@@ -157,16 +157,7 @@ async fn call<Q: sbp_messages::Message, A: sbp_messages::Message>(
     channel: &PeerChannel,
     request: &Q,
 ) -> Result<Vec<A>, Refusal> {
-    call_within(channel, request, CALL_TIMEOUT).await
-}
-
-/// As [`call`], but waits for no longer than this.
-async fn call_within<Q: sbp_messages::Message, A: sbp_messages::Message>(
-    channel: &PeerChannel,
-    request: &Q,
-    within: Duration,
-) -> Result<Vec<A>, Refusal> {
-    channel.call(request, within).await.map_err(|error| match error {
+    channel.call(request, CALL_TIMEOUT).await.map_err(|error| match error {
         PeerError::Closed => Refusal::new(
             ErrorCode::PD_NO_AVAILABLE_RS,
             format!("the range server is not at {} any more", channel.name()),
@@ -395,7 +386,7 @@ impl RangeServer for RemoteServer {
         });
     }
 
-    fn next_offsets(&self, keys: Vec<RangeKey>, within: Duration, done: Done<Vec<Option<Offset>>>) {
+    fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
         self.ask(done, |channel| async move {
             let mut offsets = Vec::with_capacity(keys.len());
             for chunk in keys.chunks(MAX_ENTRIES) {
@@ -408,7 +399,7 @@ impl RangeServer for RemoteServer {
                     ranges: ranges.collect(),
                     ..Default::default()
                 };
-                let answers: Vec<DescribeRangesResponse> = call_within(&channel, &request, within).await?;
+                let answers: Vec<DescribeRangesResponse> = call(&channel, &request).await?;
                 answers.last().map_or(Ok(()), |answer| check(&answer.status))?;
                 let results = answers.iter().flat_map(|answer| &answer.describe_responses);
                 offsets.extend(results.map(|result| result.range.as_ref().map(|range| range.next_offset)));

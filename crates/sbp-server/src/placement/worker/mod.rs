@@ -51,8 +51,6 @@ use crate::refusal::{Done, Refusal};
 
 /// The most events to handle before the decided changes are made durable.
 const EVENTS_AT_ONCE: usize = 1_024;
-/// How long the server of a range is waited for that is asked where it ends, before a stream is trimmed.
-const END_WITHIN: Duration = Duration::from_secs(5);
 /// How long range servers that are known have to report to a placement driver that has started, before it decides without
 /// them.
 const REPORTING: Duration = Duration::from_secs(3);
@@ -454,7 +452,7 @@ impl Worker {
             });
             told(end);
         });
-        range_server.next_offsets(vec![key], END_WITHIN, done);
+        range_server.next_offsets(vec![key], done);
     }
 
     fn handle_end(&mut self, id: OperationId, end: Result<Offset, Refusal>) {

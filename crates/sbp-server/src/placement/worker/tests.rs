@@ -97,7 +97,7 @@ impl RangeServer for ScriptedServer {
         done(Ok(true));
     }
 
-    fn next_offsets(&self, keys: Vec<RangeKey>, _: Duration, done: Done<Vec<Option<Offset>>>) {
+    fn next_offsets(&self, keys: Vec<RangeKey>, done: Done<Vec<Option<Offset>>>) {
         self.ask(Asked::Ends(keys, done));
     }
 }

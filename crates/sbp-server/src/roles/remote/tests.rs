@@ -77,7 +77,7 @@ async fn a_seal_that_nobody_waits_for_any_more_is_not_sent_to_a_server_that_is_b
             assert_eq!(told, Err(Refusal::unanswered()));
         }
         let listener = TcpListener::bind(address).await.unwrap();
-        server.next_offsets(vec![KEY], Duration::from_secs(5), Box::new(drop));
+        server.next_offsets(vec![KEY], Box::new(drop));
         let first = timeout(PATIENCE, first_request(&listener)).await.unwrap();
         let expected = match is_given_up {
             true => OpCode::DESCRIBE_RANGES,
