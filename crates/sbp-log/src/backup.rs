@@ -535,12 +535,15 @@ pub fn restore_order(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// The superblock of a directory without the number of its server; `None` if these bytes are no superblock.
+/// The superblock of a directory that is restored without the id of its server, and says so; `None` if these bytes are no superblock,
+/// or the server had no id.
 #[must_use]
-pub fn without_server_id(superblock: &[u8]) -> Option<Vec<u8>> {
+pub fn restored_without_id(superblock: &[u8]) -> Option<Vec<u8>> {
     let superblock = Superblock::parse(superblock).ok()?;
+    superblock.server_id?;
     let without = Superblock {
         server_id: None,
+        restored: true,
         ..superblock
     };
     Some(without.encode())

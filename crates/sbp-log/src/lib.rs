@@ -30,7 +30,7 @@ mod verify;
 mod write;
 mod writers;
 
-pub use backup::{BackingUp, BackupFile, LogBackup, Step, restore_order, unsealed_length, without_server_id};
+pub use backup::{BackingUp, BackupFile, LogBackup, Step, restore_order, restored_without_id, unsealed_length};
 pub use clock::{Clock, SystemClock};
 #[cfg(feature = "testing")]
 pub use config::ForgetWriters;

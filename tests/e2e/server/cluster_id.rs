@@ -152,6 +152,40 @@ fn what_a_range_server_had_at_a_backup_is_served_again_only_where_that_is_asked_
 }
 
 #[test]
+fn what_is_restored_of_a_range_server_says_so_also_where_it_has_no_ranges() {
+    let directory = tempfile::tempdir().unwrap();
+    let [of_ranges, backup, restored, again, once_more] =
+        ["rs", "backup", "restored", "again", "once more"].map(|name| directory.path().join(name));
+    let driver = placement_driver(&directory.path().join("pd"), "127.0.0.1:0");
+    let monitor = Monitor::default();
+    let ranges = range_server(&of_ranges, &driver, &monitor);
+    is_registered(&monitor);
+    ranges.shutdown().unwrap();
+    back_up(&of_ranges, &backup, false).unwrap();
+    let made = restore(&backup, &restored, RestoreOptions::default(), &mut |_, _| {}).unwrap();
+    assert!(made.without_number);
+    // Nor does what is made of it: there is no number left to keep.
+    back_up(&restored, &again, false).unwrap();
+    let options = RestoreOptions {
+        keep_number: true,
+        ..RestoreOptions::default()
+    };
+    restore(&again, &once_more, options, &mut |_, _| {}).unwrap();
+    for directory in [restored, once_more] {
+        let refused = Server::start(ServerConfig {
+            roles: Roles::RangeServer {
+                placement_driver: vec![driver.address().to_owned()],
+            },
+            ..config(Some(&directory))
+        });
+        match refused {
+            Err(StartError::RestoredMember { path }) => assert_eq!(path, directory),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn the_directory_of_a_single_server_and_that_of_a_range_server_do_not_start_as_each_other() {
     let directory = tempfile::tempdir().unwrap();
     let [alone, of_ranges] = ["alone", "rs"].map(|name| directory.path().join(name));

@@ -33,8 +33,8 @@ pub(crate) fn restore(restore: &Restore, terminal: &mut Terminal) -> Result<(), 
     write(&restored.manifest, &restored.faults, restore.json, terminal)?;
     if restored.without_number && !restore.json {
         terminal.line(
-            "a range server of a cluster: with ranges it does not start, unless restored with --keep-number; an empty directory gets \
-             its copies from the other servers",
+            "a range server of a cluster: it does not start, unless restored with --keep-number; an empty directory gets its copies \
+             from the other servers",
         )?;
         terminal.flush()?;
     }

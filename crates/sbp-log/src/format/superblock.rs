@@ -10,6 +10,10 @@ use super::{
 
 const MAGIC: &[u8; 8] = b"SBPSUPER";
 
+/// The bits of the flags.
+const HAS_SERVER: u32 = 1;
+const RESTORED: u32 = 2;
+
 /// What the groups of a directory may have. A release that does not know it would take it for damage, so it refuses the
 /// directory by its version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +36,8 @@ pub(crate) struct Superblock {
     pub(crate) boot_id: u64,
     /// The server's id, once it has one.
     pub(crate) server_id: Option<ServerId>,
+    /// The directory was made from a backup of a server with an id, which it has lost by that.
+    pub(crate) restored: bool,
     /// What groups may have. Durable before the first group that has it, and never reset.
     pub(crate) groups: Groups,
 }
@@ -44,7 +50,8 @@ impl Superblock {
             Groups::Marks => FORMAT_WITH_MARKS,
         };
         let mut out = begin_envelope_of(MAGIC, version);
-        out.put_u32_le(u32::from(self.server_id.is_some()));
+        let flag = |is_set, bit| if is_set { bit } else { 0 };
+        out.put_u32_le(flag(self.server_id.is_some(), HAS_SERVER) | flag(self.restored, RESTORED));
         out.put_u64_le(self.directory_id);
         out.put_u64_le(self.boot_id);
         out.put_i32_le(self.server_id.unwrap_or_default().0);
@@ -53,11 +60,12 @@ impl Superblock {
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
         let (version, mut fields) = open_envelope_of(bytes, MAGIC, FORMAT_WITH_MARKS)?;
-        let has_server = fields.try_get_u32_le()? & 1 != 0;
+        let flags = fields.try_get_u32_le()?;
         Ok(Self {
             directory_id: fields.try_get_u64_le()?,
             boot_id: fields.try_get_u64_le()?,
-            server_id: Some(ServerId(fields.try_get_i32_le()?)).filter(|_| has_server),
+            server_id: Some(ServerId(fields.try_get_i32_le()?)).filter(|_| flags & HAS_SERVER != 0),
+            restored: flags & RESTORED != 0,
             groups: match version {
                 FORMAT_WITH_MARKS => Groups::Marks,
                 FORMAT_WITH_BARE_FENCES => Groups::BareFences,

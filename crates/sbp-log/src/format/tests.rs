@@ -185,8 +185,17 @@ fn every_flipped_bit_of_a_small_file_is_noticed() {
         directory_id: 5,
         boot_id: 6,
         server_id: Some(ServerId(7)),
+        restored: false,
         groups: Groups::Batches,
     };
+    for (server_id, restored) in [(None, true), (None, false), (Some(ServerId(7)), true)] {
+        let superblock = Superblock {
+            server_id,
+            restored,
+            ..superblock
+        };
+        assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));
+    }
     for (groups, version) in [(Groups::Batches, 1), (Groups::BareFences, 2), (Groups::Marks, 3)] {
         let superblock = Superblock { groups, ..superblock };
         assert_eq!(Superblock::parse(&superblock.encode()), Ok(superblock));

@@ -300,8 +300,8 @@ impl<T: Send + 'static> Log<T> {
     /// files that have records of them, and writes checkpoints. Returns those of which a start finds nothing any more. They are
     /// forgotten but for their writers, and can be appended to again, from any offset on; until then they are to be neither
     /// appended to nor read. The owner remembers by itself which of them have not been returned yet, and asks for these again:
-    /// later, because a segment leaves the disk only when it has its footer, and after a restart. What is in a file with damage
-    /// never is.
+    /// later, because a segment leaves the disk only when it has its footer, and after a restart. None is while damage that was found
+    /// when the log was opened hides records that are needed.
     ///
     /// Blocks on the disk until everything queued before is written, and for as long as files are rewritten.
     pub fn clear(&self, ranges: &[RangeKey]) -> std::io::Result<Vec<RangeKey>> {
@@ -455,6 +455,12 @@ impl<T: Send + 'static> Log<T> {
     #[must_use]
     pub fn server_id(&self) -> Option<ServerId> {
         self.shared.superblock.lock().server_id
+    }
+
+    /// Whether the directory was made from a backup of a server with an id, and has lost the id by that.
+    #[must_use]
+    pub fn is_restored(&self) -> bool {
+        self.shared.superblock.lock().restored
     }
 
     /// Stores the server's id in the directory, durably.

@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sbp_log::{
-    BackingUp, BackupFile, FileLock, FileSystem, LogBackup, OpenMode, RealFileSystem, restore_order, without_server_id,
+    BackingUp, BackupFile, FileLock, FileSystem, LogBackup, OpenMode, RealFileSystem, restore_order,
+    restored_without_id,
 };
 use sbp_types::{RangeIndex, RangeKey, StreamId};
 
 use crate::error::StartError;
 use crate::meta::{self, MetadataStore, RedbStore};
 use crate::range::HeldRange;
-use crate::storage::{Stored, install, log_error, metadata_error};
+use crate::storage::{Stored, has_placement, install, log_error, metadata_error};
 use crate::verify::{DirectoryFault, SUPERBLOCK, verify};
 pub use manifest::{BackupManifest, ManifestFile, ManifestStream};
 
@@ -389,7 +390,7 @@ pub struct Restored {
     /// Damage of the backup that its server did not know of, and that is now in the directory too: none without
     /// [`RestoreOptions::with_damage`].
     pub faults: Vec<DirectoryFault>,
-    /// Whether it has lost the number of its range server. With ranges, it does not start then.
+    /// Whether it has lost the number that its range server had. It says so, and does not start.
     pub without_number: bool,
 }
 
@@ -431,12 +432,23 @@ pub fn restore(
     {
         return refuse(format!("{error}; no server starts on this"));
     }
-    let without_number = !options.keep_number && is_of_a_range_server(backup)?;
+    let without_number = if !options.keep_number && is_of_no_placement_driver(backup)? {
+        let path = backup.join(SUPERBLOCK);
+        restored_without_id(&fs::read(&path).map_err(at(&path))?)
+    } else {
+        None
+    };
     RealFileSystem.create_dir_all(target).map_err(at(target))?;
     let names = manifest.files.iter().map(|file| file.name.clone()).collect();
     for name in restore_order(names) {
         let file = backup.join(&name);
-        let listed = copy(backup, target, &manifest, &name, (options.with_damage, without_number))?;
+        let listed = copy(
+            backup,
+            target,
+            &manifest,
+            &name,
+            (options.with_damage, without_number.as_deref()),
+        )?;
         if !listed && !faults.iter().any(|fault| fault.file == file) {
             let to = fs::metadata(&file).map_err(at(&file))?.len();
             faults.push(DirectoryFault::of_file(file, to, NOT_LISTED.to_owned()));
@@ -446,12 +458,12 @@ pub fn restore(
     Ok(Restored {
         manifest,
         faults,
-        without_number,
+        without_number: without_number.is_some(),
     })
 }
 
-/// Whether a backup is of a range server whose metadata are elsewhere.
-fn is_of_a_range_server(backup: &Path) -> Result<bool, BackupError> {
+/// Whether a backup is of a server whose metadata are elsewhere.
+fn is_of_no_placement_driver(backup: &Path) -> Result<bool, BackupError> {
     let path = backup.join(meta::FILE);
     let bytes = fs::read(&path).map_err(at(&path))?;
     let stored = meta::read_copy(bytes).map_err(|error| BackupError::Damaged {
@@ -460,16 +472,17 @@ fn is_of_a_range_server(backup: &Path) -> Result<bool, BackupError> {
         first: format!("{}: {error}", path.display()),
     })?;
     let stored = install(stored.changes);
-    Ok(!stored.has_placement())
+    Ok(!has_placement(&stored.state))
 }
 
-/// Copies one file, if it is the one that the manifest names, or may be damaged. Returns whether it is that one.
+/// Copies one file, if it is the one that the manifest names, or may be damaged; the superblock may be replaced. Returns whether it is
+/// that one.
 fn copy(
     backup: &Path,
     target: &Path,
     manifest: &BackupManifest,
     name: &str,
-    (with_damage, without_number): (bool, bool),
+    (with_damage, superblock): (bool, Option<&[u8]>),
 ) -> Result<bool, BackupError> {
     let (from, to) = (backup.join(name), target.join(name));
     let bytes = fs::read(&from).map_err(at(&from))?;
@@ -482,8 +495,8 @@ fn copy(
             first: format!("{name}: {NOT_LISTED}"),
         });
     }
-    let bytes = match name {
-        SUPERBLOCK if without_number => without_server_id(&bytes).unwrap_or(bytes),
+    let bytes = match superblock {
+        Some(other) if name == SUPERBLOCK => other.to_owned(),
         _ => bytes,
     };
     let written = RealFileSystem.open(&to, OpenMode::Truncate).and_then(|file| {

@@ -227,10 +227,10 @@ pub(crate) fn open_range_server(parts: &StorageParts, config: LogConfig) -> Resu
     })
 }
 
-/// Refuses a directory that has ranges and no number: it was made from a backup, and others would count on it for what was
-/// appended since.
+/// Refuses a directory without a number that was made from a backup: others would count on it for what was appended since. One that an
+/// earlier version has restored does not say what it is, but has ranges.
 pub(crate) fn check_not_restored(storage: &RangeStorage, directory: &Path) -> Result<(), StartError> {
-    if storage.hosted_ranges.ranges.is_empty() {
+    if !storage.ranges.log.is_restored() && storage.hosted_ranges.ranges.is_empty() {
         return Ok(());
     }
     Err(StartError::RestoredMember {
@@ -484,14 +484,8 @@ pub(crate) struct Stored {
     pub(crate) cluster: Option<ClusterId>,
 }
 
-impl Stored {
-    /// Whether a placement driver has its metadata here.
-    pub(crate) fn has_placement(&self) -> bool {
-        has_placement(&self.state)
-    }
-}
-
-fn has_placement(state: &PlacementState) -> bool {
+/// Whether these are the metadata of a placement driver.
+pub(crate) fn has_placement(state: &PlacementState) -> bool {
     state.next_server_id() > FIRST_SERVER_ID || state.next_stream_id() > StreamId(1)
 }
 
