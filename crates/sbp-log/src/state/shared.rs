@@ -1,8 +1,9 @@
 //! The state that the log's threads and its readers share.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use sbp_buffers::Recycler;
 use sbp_locks::{Mutex, RwLock};
@@ -10,6 +11,7 @@ use sbp_types::{Offset, RangeKey};
 
 use crate::format::checkpoint::Checkpoint;
 use crate::format::clean::GroupMark;
+use crate::format::footer::IndexEntry;
 use crate::format::superblock::{Groups, Superblock};
 use crate::fs::{File, FileLock, FileSystem};
 use crate::segments::files::{SUPERBLOCK, SegmentId, write_sector_always};
@@ -82,6 +84,12 @@ impl State {
         }
     }
 
+    /// Whether damage hides records that are needed. Files with damage then stay as they are: more of them may be readable later, or
+    /// be put back from another copy.
+    pub(crate) fn misses_records(&self) -> bool {
+        self.index.unlisted_damage || self.index.iter().any(|(_, range)| !range.damage.is_empty())
+    }
+
     /// The ranges of which files have records, once per file.
     pub(crate) fn keys_on_disk(&self) -> impl Iterator<Item = RangeKey> {
         let live = self.segments.values().chain(self.compacted.values());
@@ -120,7 +128,7 @@ pub(crate) struct LiveSegment {
     pub(crate) order: u64,
     /// Whether it has a footer.
     pub(crate) sealed: bool,
-    /// Whether damage in it hides records. It is kept in case more of it can be read later.
+    /// Whether damage in it hid records when the log was opened. A start reads its groups, and not its footer.
     pub(crate) damaged: bool,
     /// Whether compaction has failed to read something in it. It is not tried again.
     pub(crate) left_alone: bool,
@@ -164,7 +172,7 @@ pub(crate) struct Shared {
     /// Buffers that batches from the disk are read into.
     pub(crate) read_buffers: Mutex<Recycler>,
     /// Held while files are compacted, for as long as the disk takes, so no other thread may wait for it.
-    pub(crate) compacting: Mutex<()>,
+    pub(crate) compacting: Mutex<Unlisted>,
     /// How many times batches have been moved to another file. A read that failed meanwhile is repeated.
     pub(crate) moved: AtomicU64,
     /// Who is told of syncs, once somebody has asked for it.
@@ -173,6 +181,20 @@ pub(crate) struct Shared {
     pub(crate) knows_its_ends: bool,
     /// Held for as long as the log lives.
     pub(crate) _lock: Box<dyn FileLock>,
+}
+
+/// Damaged batches whose heads can be read, in files with damage, by file: the index does not list them.
+#[derive(Debug, Default)]
+pub(crate) struct Unlisted {
+    pub(crate) files: BTreeMap<u64, UnlistedIn>,
+}
+
+/// Those in one file.
+#[derive(Debug)]
+pub(crate) struct UnlistedIn {
+    /// When it was read, by the log's clock.
+    pub(crate) read_at: Duration,
+    pub(crate) batches: HashMap<(RangeKey, Offset), IndexEntry>,
 }
 
 /// The checkpoints on the disk.

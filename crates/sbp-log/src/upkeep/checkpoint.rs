@@ -134,6 +134,7 @@ pub(crate) fn retire(state: &mut State) {
         range.release(range.released);
     }
     let newest = state.last.segment;
+    let misses_records = state.misses_records();
     let needed = |number: u64, key: &RangeKey| {
         let range = state.index.get(*key);
         range.is_some_and(|range| {
@@ -144,7 +145,8 @@ pub(crate) fn retire(state: &mut State) {
     let all = state.segments.iter().chain(&state.compacted);
     let dead: Vec<u64> = all
         .filter(|(number, live)| {
-            **number != newest && !live.damaged && !live.keys.iter().any(|key| needed(**number, key))
+            let hides = live.damaged && misses_records;
+            **number != newest && !hides && !live.keys.iter().any(|key| needed(**number, key))
         })
         .map(|(number, _)| *number)
         .collect();

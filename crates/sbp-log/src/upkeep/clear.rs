@@ -47,13 +47,17 @@ pub(crate) fn clear(shared: &Shared, ranges: &[RangeKey]) -> io::Result<Vec<Rang
     Ok(gone)
 }
 
-/// Those of the ranges of which no file that is in use has a record.
+/// Those of the ranges of which no file that is in use has a record. What was damaged in a file may be of any range, and be readable
+/// at the next start.
 fn without(state: &State, ranges: &[RangeKey]) -> Vec<RangeKey> {
     let is_released = |key: &RangeKey| {
         let range = state.index.get(*key);
         range.is_none_or(|range| range.released == Offset(i64::MAX))
     };
     let live = state.segments.values().chain(state.compacted.values());
+    if live.clone().any(|live| live.damaged) {
+        return Vec::new();
+    }
     let there: HashSet<&RangeKey> = live.flat_map(|live| &live.keys).collect();
     let gone = ranges.iter().filter(|key| is_released(key) && !there.contains(key));
     gone.copied().collect()

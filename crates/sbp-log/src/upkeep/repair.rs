@@ -3,9 +3,11 @@
 //! A head tells length and checksum of its batch, so that nothing but the bytes that were lost is ever written: the file is
 //! what it was before the damage. Batches whose heads are damaged too are not found, and stay damaged.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use sbp_types::{Offset, RangeKey};
 
@@ -17,8 +19,11 @@ use crate::format::record::RecordHead;
 use crate::fs::File;
 use crate::segments::footers::each_batch;
 use crate::segments::segment::Segment;
-use crate::state::index::Run;
-use crate::state::shared::{LiveSegment, Shared, State};
+use crate::state::index::{KeyMap, RangeState, Run};
+use crate::state::shared::{LiveSegment, Shared, State, Unlisted, UnlistedIn};
+
+/// When a file with damage is read again for what the index does not list of it.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Where a damaged batch is.
 struct Place {
@@ -31,8 +36,8 @@ struct Place {
 /// See [`Log::repair`](crate::Log::repair).
 pub(crate) fn repair(shared: &Shared, key: RangeKey, base: Offset, batch: &[u8]) -> io::Result<bool> {
     // Batches are not moved meanwhile.
-    let _alone = shared.compacting.lock();
-    let Some(place) = find(shared, key, base)? else {
+    let mut unlisted = shared.compacting.lock();
+    let Some(place) = find(shared, &mut unlisted, key, base)? else {
         return Ok(false);
     };
     let Place { segment, entry, .. } = &place;
@@ -72,10 +77,9 @@ fn is_written(state: &State, shared: &Shared, segment: &Segment) -> bool {
 }
 
 /// The place of the batch that begins at `base`; `None` if it is not known, or not needed any more.
-fn find(shared: &Shared, key: RangeKey, base: Offset) -> io::Result<Option<Place>> {
-    let begins = |entry: &IndexEntry| entry.base == base;
+fn find(shared: &Shared, unlisted: &mut Unlisted, key: RangeKey, base: Offset) -> io::Result<Option<Place>> {
     if let Some((segment, entries)) = run_of(shared, key, |run| run.first <= base && base < run.end)?
-        && let Some(entry) = entries.into_iter().find(begins)
+        && let Some(entry) = entries.into_iter().find(|entry| entry.base == base)
     {
         return Ok(Some(Place {
             segment,
@@ -89,23 +93,85 @@ fn find(shared: &Shared, key: RangeKey, base: Offset) -> io::Result<Option<Place
         let damaged = files.filter(|live| live.damaged);
         damaged.map(|live| (live.segment.clone(), live.end)).collect()
     };
-    for (segment, end) in damaged {
-        let mut found = None;
-        each_batch(&segment, end, |head, entry| {
-            found = found.or_else(|| (head.key == key && begins(&entry)).then_some(entry));
-        })?;
-        if let Some(entry) = found {
+    let is_live = |number: &u64| damaged.iter().any(|(segment, _)| segment.number == *number);
+    unlisted.files.retain(|number, _| is_live(number));
+    for (segment, end) in &damaged {
+        if let Some(entry) = unlisted.batch(shared, segment, *end, (key, base))? {
             let run = run_of(shared, key, |run| run.segment == segment.number)?;
             let mut entries = run.map(|(_, entries)| entries).unwrap_or_default();
             entries.insert(entries.partition_point(|known| known.base < base), entry);
             return Ok(Some(Place {
-                segment,
+                segment: Arc::clone(segment),
                 entry,
                 unlisted_in: Some(entries),
             }));
         }
     }
     Ok(None)
+}
+
+impl Unlisted {
+    /// A damaged batch in a file with damage, by its range and first offset. The file is read once for all of them, and again after
+    /// a while: more of it may be readable then.
+    fn batch(
+        &mut self,
+        shared: &Shared,
+        segment: &Segment,
+        end: u64,
+        wanted: (RangeKey, Offset),
+    ) -> io::Result<Option<IndexEntry>> {
+        let now = shared.maker.clock.elapsed();
+        let is_fresh = |file: &&UnlistedIn| now.saturating_sub(file.read_at) < READ_AGAIN_AFTER;
+        if let Some(file) = self.files.get(&segment.number).filter(is_fresh) {
+            return Ok(file.batches.get(&wanted).copied());
+        }
+        let known: KeyMap<Known> = {
+            let state = shared.state.read();
+            state.index.iter().map(|(key, range)| (key, Known::of(range))).collect()
+        };
+        let mut batches = HashMap::new();
+        each_batch(segment, end, |head, entry| {
+            if known.get(&head.key).is_some_and(|known| known.lacks(&entry)) {
+                batches.entry((head.key, entry.base)).or_insert(entry);
+            }
+        })?;
+        let found = batches.get(&wanted).copied();
+        let file = UnlistedIn { read_at: now, batches };
+        self.files.insert(segment.number, file);
+        Ok(found)
+    }
+}
+
+/// What the index has of a range.
+struct Known {
+    released: Offset,
+    damage: Vec<(Offset, Offset)>,
+    listed: Vec<(Offset, Offset)>,
+}
+
+impl Known {
+    fn of(range: &RangeState) -> Self {
+        Self {
+            released: range.released,
+            damage: range.damage.clone(),
+            listed: range.runs.iter().map(|run| (run.first, run.end)).collect(),
+        }
+    }
+
+    /// Whether a batch is needed and not listed.
+    fn lacks(&self, entry: &IndexEntry) -> bool {
+        let is_damaged = || {
+            self.damage
+                .iter()
+                .any(|(from, to)| entry.base < *to && *from < entry.end)
+        };
+        let is_listed = || {
+            self.listed
+                .iter()
+                .any(|(from, to)| *from <= entry.base && entry.base < *to)
+        };
+        self.released < entry.end && (is_damaged() || !is_listed())
+    }
 }
 
 /// The file of a range's run, and its batches.
@@ -149,6 +215,8 @@ fn note(shared: &Shared, key: RangeKey, place: &Place) -> bool {
         live.left_alone = false;
         live.keys.push(key);
     }
+    // The file may be rewritten now.
+    state.reclaimable = true;
     true
 }
 

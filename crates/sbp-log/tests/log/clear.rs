@@ -384,3 +384,70 @@ fn several_leave_together_and_others_stay() {
         assert_eq!(read_from(&log, key(stream), at(0, 0)).len(), 8);
     }
 }
+
+/// A range to leave and one to stay in the first file, of which a byte is damaged.
+fn damaged(at: usize) -> (SimFileSystem, LogConfig, History) {
+    let config = LogConfig {
+        checkpoint_bytes: 64 << 20,
+        ..small_config()
+    };
+    let fs = SimFileSystem::new();
+    let mut history = History::default();
+    let opened = open(&fs, &config).unwrap();
+    history.hold(&opened, 0).unwrap();
+    for _ in 0..20 {
+        history.fill(&opened, 5_000).unwrap();
+    }
+    fs.power_off();
+    drop(opened);
+    let fs = fs.power_cut(Survival::Everything);
+    let mut names = fs.list(Path::new("/log")).unwrap();
+    names.retain(|name| name.starts_with("segment-"));
+    names.sort();
+    fs.damage(&Path::new("/log").join(&names[0]), |bytes| bytes[at] ^= 1)
+        .unwrap();
+    (fs, config, history)
+}
+
+/// Where the first batches of the two ranges are, behind a fence.
+const STAYING_BATCH: usize = 2 * 4_096 + 64 + 96 + 7;
+const LEAVING_BATCH: usize = 3 * 4_096 + 64 + 96 + 7;
+
+#[test]
+fn a_range_leaves_although_records_of_it_are_damaged() {
+    let (fs, config, mut history) = damaged(LEAVING_BATCH);
+    let opened = open(&fs, &config).unwrap();
+    let of_leaving = opened
+        .1
+        .damage
+        .intervals
+        .iter()
+        .all(|damage| damage.key == key(LEAVING));
+    assert!(of_leaving && !opened.1.damage.intervals.is_empty(), "{:?}", opened.1);
+    history.leave(&opened).unwrap();
+    drop(opened);
+    let fs = fs.power_cut(Survival::Nothing);
+    go_on(&mut history, &fs, &config);
+}
+
+#[test]
+fn while_needed_records_are_damaged_no_range_leaves_that_may_be_beside_them() {
+    let (fs, config, mut history) = damaged(STAYING_BATCH);
+    let opened = open(&fs, &config).unwrap();
+    let of_staying = opened
+        .1
+        .damage
+        .intervals
+        .iter()
+        .all(|damage| damage.key == key(STAYING));
+    assert!(of_staying && !opened.1.damage.intervals.is_empty(), "{:?}", opened.1);
+    for _ in 0..5 {
+        assert_eq!(opened.0.clear(&[key(LEAVING)]).unwrap(), []);
+    }
+    let bytes = history.staying[&0].clone();
+    assert!(opened.0.repair(key(STAYING), Offset(0), &bytes).unwrap());
+    history.leave(&opened).unwrap();
+    drop(opened);
+    let fs = fs.power_cut(Survival::Nothing);
+    go_on(&mut history, &fs, &config);
+}

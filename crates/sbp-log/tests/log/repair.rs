@@ -1,12 +1,14 @@
 //! Batches that are damaged and are put back from another copy.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use sbp_log::{Durability, FileSystem, Log, LogConfig};
-use sbp_sim::{SimFileSystem, Survival};
+use sbp_sim::{ManualClock, SimFileSystem, Survival};
 use sbp_types::{Offset, RangeKey};
 
-use crate::common::{key, open, small_config};
+use crate::common::{Acks, key, open, small_config};
 use crate::damage::{Sent, append, check_served, vandalise};
 
 const BLOCK: usize = 4096;
@@ -146,6 +148,69 @@ fn the_last_batch_of_all_is_put_back_before_anything_is_appended_and_after() {
         assert_eq!(recovered.damage, sbp_log::Damage::default(), "{durability:?}");
         assert_eq!(check_served(&log, &sent).len(), sent.len());
     }
+}
+
+#[test]
+fn a_file_whose_damage_is_mended_is_rewritten_as_others_are() {
+    for is_mended in [false, true] {
+        let config = in_place();
+        let (fs, sent) = written(&config);
+        let name = first_segment(&fs);
+        fs.damage(&name, |bytes| bytes[FIRST + 7] ^= 1).unwrap();
+        let config = LogConfig {
+            compaction_percent: 90,
+            ..config
+        };
+        let (log, recovered, _) = open(&fs, &config).unwrap();
+        assert!(!recovered.damage.intervals.is_empty());
+        if is_mended {
+            assert!(repair(&log, &sent, key(1), 0));
+        }
+        log.release(key(2), Offset(i64::MAX));
+        log.release(key(3), Offset(i64::MAX));
+        // Once to rewrite it, once more to remove what no checkpoint names any more.
+        for _ in 0..3 {
+            log.reclaim().unwrap();
+            log.checkpoint().unwrap();
+        }
+        assert_eq!(
+            fs.contents(&name).is_err(),
+            is_mended,
+            "the file stays while it may hide something"
+        );
+        let sent: Sent = sent.into_iter().filter(|((of, _), _)| *of == key(1)).collect();
+        let served = sent.len() - usize::from(!is_mended);
+        assert_eq!(check_served(&log, &sent).len(), served);
+        drop(log);
+        assert_eq!(check_served(&after_a_cut(&fs, &config), &sent).len(), served);
+    }
+}
+
+#[test]
+fn a_damaged_file_is_read_once_for_all_that_is_asked_of_it_and_again_after_a_minute() {
+    let config = in_place();
+    let (fs, sent) = written(&config);
+    // The head of a batch, and another batch.
+    fs.damage(&first_segment(&fs), |bytes| {
+        bytes[FIRST - 40] ^= 1;
+        bytes[BLOCK + FIRST + 7] ^= 1;
+    })
+    .unwrap();
+    let clock = Arc::new(ManualClock::default());
+    let opened = Log::open(
+        Arc::new(fs.clone()),
+        Arc::<ManualClock>::clone(&clock),
+        config,
+        Arc::new(Acks::default()),
+    );
+    let (log, _) = opened.unwrap();
+    assert!(!repair(&log, &sent, key(1), 0), "nothing tells what was there");
+    assert!(repair(&log, &sent, key(2), 0));
+    fs.damage(&first_segment(&fs), |bytes| bytes[FIRST - 40] ^= 1).unwrap();
+    assert!(!repair(&log, &sent, key(1), 0));
+    clock.advance(Duration::from_secs(60));
+    assert!(repair(&log, &sent, key(1), 0), "the disk has given it back");
+    assert_eq!((check_served(&log, &sent).len(), log.damaged_ranges()), (sent.len(), 0));
 }
 
 #[test]

@@ -126,19 +126,23 @@ fn candidates(state: &State, cleared: &[RangeKey]) -> Vec<Candidate> {
         }
     }
     let newest = state.last.segment;
+    let misses_records = state.misses_records();
     let files = state.segments.values().map(|live| (live, Nature::Chain));
     let files = files.chain(state.compacted.values().map(|live| (live, Nature::Compacted)));
     let mut files: Vec<(&LiveSegment, Nature)> = files.collect();
     files.sort_unstable_by_key(|(live, _)| live.order);
     let candidate = |(live, nature): &(&LiveSegment, Nature)| {
         let number = live.segment.number;
-        let fixed = number == newest || !live.sealed || live.damaged || live.left_alone;
+        let hides = live.damaged && misses_records;
+        let fixed = number == newest || !live.sealed || hides || live.left_alone;
+        let has_cleared = live.keys.iter().any(|key| cleared.binary_search(key).is_ok());
         Candidate {
             number,
             nature: if fixed { Nature::Fixed } else { *nature },
             file_bytes: live.end,
             live_bytes: live_bytes.get(&number).copied().unwrap_or(0),
-            must_go: live.keys.iter().any(|key| cleared.binary_search(key).is_ok()),
+            // What was damaged in a file may be of any range.
+            must_go: has_cleared || live.damaged && !cleared.is_empty(),
         }
     };
     files.iter().map(candidate).collect()
