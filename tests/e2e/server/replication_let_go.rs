@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use sbp_e2e::admin::delete;
+use sbp_e2e::admin::{Admin, delete, trim};
 use sbp_e2e::peer::fetch_request;
 use sbp_e2e::wait::{LIMIT, until, until_by};
 use sbp_messages::{
@@ -12,7 +12,7 @@ use sbp_messages::{
     SyncRangesRequest, SyncRangesResponse,
 };
 use sbp_server::ClusterTimes;
-use sbp_types::{Offset, ServerId, StreamId};
+use sbp_types::{Offset, RangeIndex, ServerId, StreamId};
 
 use super::cluster::{Cluster, servers};
 use super::replication_copies::{incomplete, seal_last, sealed, served};
@@ -131,6 +131,31 @@ fn a_drained_server_removes_its_copies_takes_them_again_and_serves_them_alone_wi
         (answer(&cluster, drained, stream) == ErrorCode::NONE).then(|| served(&cluster, drained, stream, 0))
     });
     assert_eq!(alone[..RECORDS], records()[..]);
+}
+
+#[test]
+fn a_copy_whose_range_is_trimmed_before_its_server_hears_that_it_is_done_without_leaves_too() {
+    let mut cluster = tidy(3);
+    let (stream, first) = cluster.create(3, 2, 3);
+    for number in 0..RECORDS {
+        cluster.append(stream, &record(number));
+    }
+    let away = first[2];
+    until("all of it on each server", || {
+        (marks_of(&cluster, away) >= RECORDS).then_some(())
+    });
+    cluster.kill(away);
+    // It does not hear where the range ends.
+    seal_last(&cluster, stream);
+    let added = cluster.add();
+    assert_eq!(cluster.want(away, ServerState::DRAINING), ErrorCode::NONE);
+    wait_for(&cluster, stream, &[first[0], first[1], added]);
+    trim(&mut cluster.admin(), stream, i64::try_from(RECORDS).unwrap());
+    until("no trace of the range", || {
+        (cluster.admin().ranges(stream)[0].range_index != RangeIndex(0)).then_some(())
+    });
+    cluster.start_again(away);
+    wait_until_removed(&cluster, away);
 }
 
 #[test]

@@ -60,7 +60,11 @@ pub(super) fn trim_stream(
         )));
     }
     let mut changes: Vec<_> = gone.iter().map(|range| Change::RemoveRange(range.key)).collect();
-    let servers: BTreeSet<_> = gone.iter().chain([&first]).flat_map(|range| &range.servers).collect();
+    // Also who has not said yet that it has nothing of a range that goes.
+    let told = gone.iter().chain([&first]);
+    let servers: BTreeSet<_> = told
+        .flat_map(|range| range.servers.iter().chain(&range.let_go))
+        .collect();
     let orders = servers.into_iter().map(|server| Order {
         server: *server,
         stream: id,

@@ -182,7 +182,8 @@ impl HostedRanges {
 
     /// The changes that trim the ranges held before `first`, the stream's first range. The last range held of the
     /// stream stays, without records, even if the stream goes on elsewhere only: a restart that found records of a
-    /// stream with no range in the metadata would take the metadata for an old copy and refuse to start.
+    /// stream with no range in the metadata would take the metadata for an old copy and refuse to start. Where this server
+    /// never heard where that range ends, it leaves the disk as one that others have.
     fn trimmed(&self, id: StreamId, first: RangeIndex, update: &Update) -> Vec<MetadataChange> {
         let held = self.of(id);
         let told = update.ranges.iter().map(|told| told.key);
@@ -192,8 +193,10 @@ impl HostedRanges {
             if Some(held.key) != last {
                 return Some(MetadataChange::Placement(Change::RemoveRange(held.key)));
             }
-            let end = held.end.filter(|end| *end > held.start)?;
-            Some(MetadataChange::Hold(HeldRange { start: end, ..held }))
+            match held.end {
+                None => Some(MetadataChange::LetGo(held.key)),
+                Some(end) => (end > held.start).then(|| MetadataChange::Hold(HeldRange { start: end, ..held })),
+            }
         };
         in_front.filter_map(change).collect()
     }
@@ -472,6 +475,23 @@ mod tests {
             [range(4, 12, None)],
             "there is a later one to know the stream by"
         );
+    }
+
+    #[test]
+    fn a_range_that_was_trimmed_before_its_end_was_heard_leaves_the_disk() {
+        let mut hosted_ranges = HostedRanges::default();
+        let update = Update {
+            ranges: vec![range(0, 0, Some(4)), range(1, 4, None)],
+            ..Update::default()
+        };
+        assert_eq!(learn(&mut hosted_ranges, &update), Ok(2));
+        let elsewhere = Update {
+            first: Some((RangeIndex(2), Offset(8))),
+            ..Update::default()
+        };
+        assert_eq!(learn(&mut hosted_ranges, &elsewhere), Ok(2));
+        assert_eq!(hosted_ranges.of(S), []);
+        assert_eq!(hosted_ranges.let_go, BTreeSet::from([range(1, 4, None).key]));
     }
 
     #[test]

@@ -251,7 +251,8 @@ impl RangeRole {
     }
 
     /// Where streams begin, given those of their ranges that belong on this server: at the first of these, if the placement
-    /// driver has said that none before it is left on any server; else where it says now.
+    /// driver has said that none before it is left on any server; else where it says now, also of streams of which something is
+    /// here that does not belong here any more.
     async fn first_ranges(
         &self,
         listed: &BTreeMap<StreamId, Vec<HeldRange>>,
@@ -272,9 +273,13 @@ impl RangeRole {
             Some(ranges) => ranges.behind_others(later.collect()),
             None => Vec::new(),
         };
+        let is_left = |stream: &StreamId| self.held_of(*stream).is_ok_and(|held| !held.is_empty());
+        let unlisted = listed.iter().filter(|(_, ranges)| ranges.is_empty());
+        let unlisted = unlisted.map(|(stream, _)| *stream).filter(is_left);
+        let unknown: Vec<_> = unknown.iter().map(|key| key.stream).chain(unlisted).collect();
         for chunk in unknown.chunks(MAX_ENTRIES) {
-            let criteria = chunk.iter().map(|key| RangeCriteria {
-                stream_id: Some(key.stream),
+            let criteria = chunk.iter().map(|stream| RangeCriteria {
+                stream_id: Some(*stream),
                 range_server: None,
             });
             for range in self.list_by(criteria.collect(), timeout).await?.1 {
@@ -415,9 +420,12 @@ impl RangeRole {
                 None => self.keep_what_is_unknown(stream, term).await,
                 Some(mut update) => {
                     if ranges.is_empty() {
-                        tracing::warn!(%stream, "the placement driver does not list this server's ranges of the stream; they are kept");
+                        tracing::warn!(
+                            %stream,
+                            "the placement driver does not list this server's ranges of the stream: those that were not trimmed are kept"
+                        );
                     }
-                    update.first = first.get(&stream).copied().filter(|_| !ranges.is_empty());
+                    update.first = first.get(&stream).copied();
                     update.ranges = ranges;
                     let learned = self.keep_ordered(term, |done| Job::Learn { stream, update, done });
                     learned.await.map(drop)

@@ -316,25 +316,35 @@ impl Worker {
     fn learn(&mut self, stream: StreamId, update: Update, done: Done<Vec<HeldRange>>) {
         self.hosted_ranges.note_description(stream, &update);
         let first = update.first;
-        let learnt = move |worker: &mut Self, kept| done(worker.learnt(stream, first, kept));
+        let learnt = move |worker: &mut Self, kept, gone| done(worker.learnt(stream, first, kept, gone));
         match self.hosted_ranges.learn(stream, &update) {
-            Ok(changes) => self.gather(stream, changes, learnt),
-            Err(refusal) => learnt(self, Err(refusal)),
+            Ok(changes) => {
+                let gone = changes.iter().filter_map(|change| match change {
+                    MetadataChange::LetGo(key) => Some(*key),
+                    _ => None,
+                });
+                let gone: Vec<_> = gone.collect();
+                self.gather(stream, changes, move |worker, kept| learnt(worker, kept, gone));
+            }
+            Err(refusal) => learnt(self, Err(refusal), Vec::new()),
         }
     }
 
-    /// What the placement driver has told about a stream is durable, or is not.
+    /// What the placement driver has told about a stream is durable, or is not; with it that this server is done without the ranges
+    /// that are `gone`.
     fn learnt(
         &mut self,
         stream: StreamId,
         first: Option<(RangeIndex, Offset)>,
         kept: Result<(), Refusal>,
+        gone: Vec<RangeKey>,
     ) -> Result<Vec<HeldRange>, Refusal> {
         let held = self.hosted_ranges.of(stream);
         // Also when the disk does not take it: who may do what goes by the name that the placement driver knows.
         let facts = self.hosted_ranges.description(stream).map(|record| record.facts());
         self.ranges.install(stream, facts.unwrap_or_default(), &held);
         kept?;
+        self.ranges.leave(gone);
         if let Some((range, start)) = first {
             self.ranges.begins_with(RangeKey { stream, range });
             self.ranges.trim(stream, start);
