@@ -1,16 +1,17 @@
 //! The task that sends to one server.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sbp_messages::{AppendResponse, HeartbeatRequest, HeartbeatResponse};
+use sbp_replication::Answer;
 use sbp_types::{RangeKey, ServerId};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
 use super::FollowerLinks;
+use super::refused::RefusedRanges;
 use super::request::{Said, Sent, request, said};
 use crate::peer::{PeerChannel, PeerError};
 use crate::range::{Feed, RangeServer};
@@ -29,7 +30,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const GREET_EVERY: Duration = Duration::from_secs(1);
 /// How long a greeting waits for its answer.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
-/// When a server that takes nothing of a range is asked again, and how often it is looked for while its address is not known.
+/// How often a server is looked for while its address is not known.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Entries that are being read from the log, or the range of which they cannot be read.
@@ -60,9 +61,8 @@ struct Sending {
     /// What was sent on the present connection is lost from some entry on: nothing more is sent before everything under way
     /// has ended.
     drains: bool,
-    /// Ranges that the server takes nothing of now, and when they are tried again.
-    refused: HashSet<RangeKey>,
-    again_at: Option<Instant>,
+    /// Ranges that the server takes nothing of now.
+    refused: RefusedRanges,
     /// Entries that are being read from the log.
     reading: Option<Reading>,
     /// When more of sealed ranges may be sent.
@@ -120,8 +120,7 @@ async fn begin(links: &Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>)
                 frames: JoinSet::new(),
                 bytes: 0,
                 drains: false,
-                refused: HashSet::new(),
-                again_at: None,
+                refused: RefusedRanges::default(),
                 reading: None,
                 paced_until: None,
                 tell_at: None,
@@ -183,9 +182,9 @@ impl Sending {
         if self.drains && self.frames.is_empty() {
             self.begin_anew(ranges);
         }
-        if self.again_at.is_some_and(|at| at <= Instant::now()) {
-            self.again_at = None;
-            ranges.tell_again(self.server, self.refused.drain());
+        let again = self.refused.due(Instant::now());
+        if !again.is_empty() {
+            ranges.tell_again(self.server, again);
         }
         while !self.drains && self.frames.len() < MOST_FRAMES && self.bytes < MOST_BYTES {
             let tells = self.tell_at.is_some_and(|at| at <= Instant::now());
@@ -240,7 +239,8 @@ impl Sending {
 
     /// Waits for something to do, for a frame to end, or for a greeting to be answered.
     async fn wait(&mut self) -> Option<Event> {
-        let due = self.tell_at.into_iter().chain(self.again_at).chain(self.paced_until);
+        let again_at = self.refused.next();
+        let due = self.tell_at.into_iter().chain(again_at).chain(self.paced_until);
         let due = due.fold(self.greet_at, Instant::min);
         tokio::select! {
             read = read(&mut self.reading) => {
@@ -249,7 +249,9 @@ impl Sending {
                 self.reading = None;
                 match read {
                     Ok(feed) => self.send_frame(feed),
-                    Err(key) => self.try_later(key),
+                    Err(key) => {
+                        self.refused.add(key, Instant::now());
+                    }
                 }
                 None
             }
@@ -258,12 +260,6 @@ impl Sending {
             () = self.wake.notified() => None,
             () = sleep_until(due) => None,
         }
-    }
-
-    /// A range is tried again after a pause.
-    fn try_later(&mut self, key: RangeKey) {
-        self.refused.insert(key);
-        self.again_at.get_or_insert_with(|| Instant::now() + PAUSE);
     }
 
     fn handle(&mut self, ended: Ended, ranges: &RangeServer) {
@@ -286,14 +282,18 @@ impl Sending {
             .filter_map(|result| said(&ended.sent, result))
         {
             match said {
-                Said::Heard(one) => heard.push(one),
+                Said::Heard(one) => {
+                    if matches!(one.answer, Answer::Synced(_)) {
+                        self.refused.remove(one.key);
+                    }
+                    heard.push(one);
+                }
                 Said::Refused { refused, code, message } => {
                     let key = refused.key;
-                    if self.refused.insert(key) {
+                    if self.refused.add(key, Instant::now()) {
                         tracing::debug!(server = %self.server, range = %key, %code, message, "a server takes nothing of a range now");
                     }
                     ranges.refused(self.server, &refused);
-                    self.try_later(key);
                 }
             }
         }

@@ -6,6 +6,7 @@
 
 mod link;
 mod mend;
+mod refused;
 mod request;
 
 use std::collections::HashMap;
