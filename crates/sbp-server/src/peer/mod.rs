@@ -9,7 +9,7 @@ mod connection;
 mod error;
 mod shared;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use channel::PeerChannel;
 pub(crate) use error::PeerError;

@@ -21,9 +21,9 @@ use crate::cluster_id::{Learned, OwnCluster};
 use crate::{Server, ServerConfig};
 
 /// Longer than anything takes, shorter than anybody waits.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-fn channel(addresses: &[&str], stays: bool) -> PeerChannel {
+pub(crate) fn channel(addresses: &[&str], stays: bool) -> PeerChannel {
     let config = PeerConfig {
         followed: None,
         cluster: OwnCluster::of(&Learned::default()),
@@ -43,7 +43,7 @@ fn channel(addresses: &[&str], stays: bool) -> PeerChannel {
     PeerChannel::new(config, Handle::current(), Descriptors::new(16))
 }
 
-fn start(listen: &str) -> Server {
+pub(crate) fn start(listen: &str) -> Server {
     Server::start(ServerConfig {
         listen: listen.to_owned(),
         durability: crate::Durability::None,
@@ -53,7 +53,7 @@ fn start(listen: &str) -> Server {
 }
 
 /// An address that refuses connections.
-fn nobody() -> String {
+pub(crate) fn nobody() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
 }

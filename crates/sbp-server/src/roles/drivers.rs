@@ -43,6 +43,8 @@ struct Driver {
     channel: Arc<PeerChannel>,
     /// It was configured, and stays whatever others say.
     is_given: bool,
+    /// When it was known first.
+    since: Instant,
 }
 
 impl Driver {
@@ -71,6 +73,7 @@ impl Drivers {
             address: address.clone(),
             channel: Arc::new(channel(address)),
             is_given: true,
+            since: Instant::now(),
         };
         Self {
             known: Mutex::new(Known {
@@ -177,6 +180,7 @@ impl Drivers {
                     address: address.to_owned(),
                     channel: Arc::new(asked.channel.to(address)),
                     is_given: false,
+                    since: Instant::now(),
                 });
                 known.drivers.len() - 1
             }
@@ -201,15 +205,22 @@ impl Drivers {
         }
     }
 
-    /// These are the placement drivers that live. The others are forgotten, but for those that are configured.
+    /// These are the placement drivers that live. The others are forgotten, but for those that are configured, or answer: who was
+    /// asked may not have heard yet of one that has begun since.
     pub(super) fn know(&self, addresses: &[&str]) {
+        self.know_at(addresses, Instant::now());
+    }
+
+    fn know_at(&self, addresses: &[&str], now: Instant) {
         let mut known = self.known.lock();
         let Some(like) = known.drivers.first().map(|driver| Arc::clone(&driver.channel)) else {
             return;
         };
         let leader = known.drivers.get(known.leader).map(|driver| driver.address.clone());
         known.drivers.retain(|driver| {
-            driver.is_given || addresses.contains(&&*driver.address) || Some(&driver.address) == leader.as_ref()
+            let is_new = now.saturating_duration_since(driver.since) < SILENCE;
+            let is_named = addresses.contains(&&*driver.address) || Some(&driver.address) == leader.as_ref();
+            driver.is_given || is_named || is_new || driver.answers()
         });
         for address in addresses {
             let is_known = known.drivers.iter().any(|driver| driver.address == *address);
@@ -218,6 +229,7 @@ impl Drivers {
                     address: (*address).to_owned(),
                     channel: Arc::new(like.to(address)),
                     is_given: false,
+                    since: now,
                 });
             }
         }
@@ -305,4 +317,51 @@ fn is_of_the_driver(status: &Status) -> bool {
 fn leader(status: &Status) -> Option<String> {
     let cluster = PlacementDriverCluster::from_detail(&status.detail).ok()?;
     cluster.leader().map(|leader| leader.advertise_addr.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::peer::tests::{PATIENCE, channel, nobody, start};
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn who_answers_is_not_forgotten_because_another_one_has_not_heard_of_it() {
+        let server = start("127.0.0.1:0");
+        let (given, there, away) = (nobody(), server.address().to_owned(), nobody());
+        let drivers = Drivers::new(std::slice::from_ref(&given), |address| channel(&[address], false));
+        let known = || {
+            let known = drivers.known.lock();
+            known
+                .drivers
+                .iter()
+                .map(|driver| driver.address.clone())
+                .collect::<Vec<_>>()
+        };
+        let began = Instant::now();
+        drivers.know_at(&[&there, &away], began);
+        // An answer that was given before these two began.
+        drivers.know_at(&[], began);
+        assert_eq!(
+            known(),
+            [given.clone(), there.clone(), away],
+            "they have had no time to answer"
+        );
+        let connections = |place: usize| drivers.known.lock().drivers[place].channel.connections();
+        let mut connected = connections(1);
+        let standing = timeout(PATIENCE, connected.wait_for(|number| *number != 0));
+        standing.await.unwrap().unwrap();
+        drivers.know_at(&[], began + SILENCE);
+        assert_eq!(known(), [given.clone(), there]);
+        drop(server);
+        let is_gone = async {
+            while drivers.known.lock().drivers[1].answers() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, is_gone).await.unwrap();
+        drivers.know_at(&[], began + SILENCE);
+        assert_eq!(known(), [given]);
+    }
 }
