@@ -180,8 +180,14 @@ fn what_was_answered_before_an_order_counts_for_no_later_one() {
     source.heard(server(3), Some(at(9)), Some(since), Answer::Synced(at(9)));
     assert!(source.is_written_back(server(3), at(9)));
 
-    // A copy of a sealed range goes on where it is.
+    // The server is let go of, and given the range again: what it said of the copy that it has removed counts no more.
     source.end_told(at(9));
+    source.forget(server(3), at(9));
+    source.write_back([server(3)], at(9));
+    source.heard(server(3), Some(at(9)), Some(since), Answer::Synced(at(9)));
+    assert!(!source.is_written_back(server(3), at(9)) && !source.copying_done(server(3)));
+
+    // A copy of a sealed range goes on where it is.
     source.write_back([server(2)], at(9));
     source.sent(server(2), Some(at(9)), at(5));
     source.write_back([server(2)], at(9));
