@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import pickle
 import socket
 import struct
 import threading
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self, TypeVar
 
 PRODUCE, CONSUME, PING, PARTITIONS, CREATE, STATUS, TOPICS = 1, 2, 3, 6, 7, 10, 11
@@ -116,6 +118,8 @@ class Broker:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.topics: dict[bytes, list[Partition]] = {}
+        if options.keep and options.keep.exists():
+            self.topics = pickle.loads(options.keep.read_bytes())
         self.grown = asyncio.Condition()
         #: Makes something else of an answer's frame; without a result the broker hangs up.
         self.spoil: Callable[[int, bytes], bytes | None] | None = None
@@ -125,6 +129,10 @@ class Broker:
         self.closed = threading.Semaphore(0)
         #: What was asked: the messages of all requests.
         self.asked: list[int] = []
+
+    def keep(self) -> None:
+        if self.options.keep:
+            self.options.keep.write_bytes(pickle.dumps(self.topics))
 
     def partition(self, topic: bytes, number: int) -> Partition | None:
         partitions = self.topics.get(topic, [])
@@ -188,6 +196,7 @@ class Broker:
                     partition.add(bundle)
                     mine.append(0)
             codes += mine if topic in self.topics else b"\xff"
+        self.keep()
         async with self.grown:
             self.grown.notify_all()
         return struct.pack("<I", identity) + bytes(codes)
@@ -264,6 +273,7 @@ class Broker:
         if message == CREATE:
             is_new = topic not in self.topics
             self.topics.setdefault(topic, [Partition() for _ in range(request.number("H"))])
+            self.keep()
             return identity + name(topic) + bytes([0 if is_new else 1])
         if message != PARTITIONS:
             raise ValueError(f"message {message}")
@@ -278,7 +288,7 @@ class Running:
     """A broker in a thread of this process, for tests that look into it."""
 
     def __init__(self, idle: float | None = None, silent: bool = False) -> None:
-        self.broker = Broker(argparse.Namespace(idle=idle, silent=silent))
+        self.broker = Broker(argparse.Namespace(idle=idle, silent=silent, keep=None))
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -330,6 +340,7 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--idle", type=float, help="closes a connection after so many seconds without a request")
+    parser.add_argument("--keep", type=Path, help="has its topics in this file when it is started again")
     parser.add_argument("--silent", action="store_true", help="does not greet")
     broker = Broker(parser.parse_args())
     server = await asyncio.start_server(broker.serve, "127.0.0.1", broker.options.port)

@@ -2,6 +2,7 @@
 
 mod cursor;
 mod directory;
+mod import;
 mod pages;
 mod proxy;
 mod server;
@@ -20,6 +21,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use directory::{Backup, Restore, Verify};
+pub(crate) use import::{Import, ImportSource, ImportTank};
 pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
 pub(crate) use server::{Balance, ClusterAction, Drain, ForceSeal, Server, ServerAction, Watched};
@@ -75,6 +77,8 @@ pub(crate) enum Command {
     Append(Append),
     /// Read records of a stream.
     Fetch(Fetch),
+    /// Copy what other brokers hold into streams.
+    Import(Import),
     /// Measure round trips to the server.
     Ping(Ping),
     /// Measure rates, latencies and costs.

@@ -63,6 +63,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Cursor(cursor) => command::cursor::run(cursor, terminal),
         Command::Append(append) => command::append::run(append, terminal),
         Command::Fetch(fetch) => command::fetch::run(&fetch, terminal),
+        Command::Import(import) => command::import::run(import, terminal),
         Command::Ping(ping) => command::ping::run(&ping, terminal),
         Command::Bench(bench) => bench::run(bench, terminal),
         Command::Tls(tls) => command::tls::run(tls, terminal),

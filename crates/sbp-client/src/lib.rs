@@ -76,7 +76,7 @@ pub use keyed::{KEYED_MAX, Keyed, KeyedOptions};
 pub use outcome::{Ack, AppendOutcome};
 pub use position::{Position, Positions, Span};
 pub use read::{
-    Decoded, FetchEntry, FetchOptions, Fetched, FetchedBatch, OnGap, Reader, ReaderOptions, Tail, TailEvent,
+    Decoded, FetchEntry, FetchOptions, Fetched, FetchedBatch, Growth, OnGap, Reader, ReaderOptions, Tail, TailEvent,
     TailOptions, Window,
 };
 

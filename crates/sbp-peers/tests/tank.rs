@@ -1,62 +1,20 @@
 //! The client of TANK brokers with a broker that somebody else could have written: a program in Python, over sockets.
 
+#[path = "../../../tests/tank/scripted.rs"]
+mod scripted;
+
 use std::future::Future;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_peers::tank::{Broker, BrokerConfig, End, ReadOptions, Reader, Start, TankErrorKind};
+use sbp_peers::tank::{Broker, End, ReadOptions, Reader, Start, TankErrorKind};
 use sbp_tank::{Message, PartitionBounds, TopicSummary, encode_bundle, encode_sparse_bundle};
 use tokio::time::timeout;
 
+use self::scripted::Scripted;
+
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
-
-/// A running broker.
-struct Scripted {
-    process: Child,
-    port: String,
-}
-
-impl Scripted {
-    fn start(arguments: &[&str]) -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let mut process = Command::new("python3")
-            .args(["-m", "tests.tank.broker"])
-            .args(arguments)
-            .current_dir(root)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 starts");
-        let mut port = String::new();
-        BufReader::new(process.stdout.take().expect("it is piped"))
-            .read_line(&mut port)
-            .expect("a port");
-        let port = port.trim().to_owned();
-        assert!(!port.is_empty(), "the broker did not start");
-        Self { process, port }
-    }
-
-    fn client(&self) -> Broker {
-        let address = format!("127.0.0.1:{}", self.port);
-        Broker::new(&address, BrokerConfig::default(), tokio::runtime::Handle::current())
-    }
-
-    fn stop(&mut self) {
-        self.process.kill().expect("it runs");
-        self.process.wait().expect("it ends");
-    }
-}
-
-impl Drop for Scripted {
-    fn drop(&mut self) {
-        // It may have been stopped before.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 async fn soon<F: Future>(future: F) -> F::Output {
     timeout(LIMIT, future).await.expect("it takes too long")

@@ -157,6 +157,18 @@ pub fn take_framed(bytes: &mut Bytes) -> Result<Option<Bytes>, Fault> {
     }
 }
 
+/// A bundle behind its length, as it stands in chunks and files.
+#[must_use]
+pub fn frame_bundle(bundle: &[u8]) -> Bytes {
+    let mut framed = BytesMut::with_capacity(bundle.len().saturating_add(LONGEST_VARINT));
+    framed.put_varint(narrow(bundle.len()));
+    framed.put_slice(bundle);
+    framed.freeze()
+}
+
+/// Bytes of a number of variable length at most.
+const LONGEST_VARINT: usize = 5;
+
 /// A length within its limit.
 pub(crate) fn check_length(what: &'static str, length: usize, limit: usize) -> Result<(), Fault> {
     if length <= limit {
@@ -290,6 +302,12 @@ mod tests {
 
     #[test]
     fn what_is_framed_is_taken_when_it_is_whole() {
+        for length in [0, 1, 127, 128, 70_000] {
+            let bundle = vec![7; length];
+            let mut framed = frame_bundle(&bundle);
+            assert_eq!(take_framed(&mut framed), Ok(Some(bundle.into())));
+            assert!(framed.is_empty());
+        }
         let mut bytes = Bytes::from_static(b"\x02ab\x00\x03cd");
         assert_eq!(take_framed(&mut bytes), Ok(Some(Bytes::from_static(b"ab"))));
         assert_eq!(take_framed(&mut bytes), Ok(Some(Bytes::new())));

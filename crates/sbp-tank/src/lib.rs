@@ -34,7 +34,7 @@ mod request;
 
 pub use answer::{Answer, ConsumedTopic, Consumption, Discovered, PartitionBounds, TopicSummary};
 pub use bundle::{Bundle, BundleHead, EncodeError, Message, Messages, Span, encode_bundle, encode_sparse_bundle};
-pub use coding::take_framed;
+pub use coding::{frame_bundle, take_framed};
 pub use connection::{ClientConfig, Connection, Refused, ServerConfig, Stats};
 pub use event::{Call, CallFailure, CloseReason, ConsumedPartition, Event, Violation};
 pub use fault::Fault;

@@ -133,7 +133,7 @@ fn send(
     Ok(())
 }
 
-fn compression(asked: Compression) -> sbp_record::Compression {
+pub(crate) fn compression(asked: Compression) -> sbp_record::Compression {
     match asked {
         Compression::None => sbp_record::Compression::NONE,
         Compression::Lz4 => sbp_record::Compression::LZ4,

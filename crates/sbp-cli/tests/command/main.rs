@@ -5,6 +5,7 @@
 mod backup;
 mod cursor;
 mod directory;
+mod import;
 mod logs;
 mod manage;
 mod pages;

@@ -49,7 +49,7 @@ pub(super) struct Settled {
 }
 
 /// Entries of one request; more are split over several.
-const ENTRIES: usize = 1_024;
+pub(super) const ENTRIES: usize = 1_024;
 /// Streams whose records are looked at for a time at once.
 const LOOKING: usize = 16;
 
@@ -341,7 +341,7 @@ impl Client {
             let asked: Vec<_> = places.iter().filter_map(|&place| entries.get(place).copied()).collect();
             let client = self.clone();
             asking.spawn(async move {
-                let answer = client.ask_positions(&asked, deadline).await;
+                let answer = client.ask_positions(&asked, Duration::ZERO, deadline).await;
                 (places, answer)
             });
         }
@@ -353,8 +353,9 @@ impl Client {
         Ok(answers)
     }
 
-    /// One call for streams that are all at one server.
-    async fn ask_positions(&self, asked: &[Wanted], deadline: Instant) -> Answered {
+    /// One call for streams that are all at one server, which is answered after `max_wait`, or when one of them has something at
+    /// its place.
+    pub(super) async fn ask_positions(&self, asked: &[Wanted], max_wait: Duration, deadline: Instant) -> Answered {
         let Some(first) = asked.first() else {
             return Ok((Vec::new(), Arc::from("")));
         };
@@ -365,7 +366,8 @@ impl Client {
             to: Where::Stream(first.stream, first.from),
             deadline,
         };
-        let request = plan::request(asked.iter().copied(), Duration::ZERO, 0, 0);
+        let min_bytes = u32::from(!max_wait.is_zero());
+        let request = plan::request(asked.iter().copied(), max_wait, min_bytes, 0);
         let header = encoded(&request);
         let read = |answer: &Answer| Ok((gather(answer, asked.len())?, Arc::clone(&answer.endpoint)));
         call::call(self.pool(), plan, |_left| header.clone(), read).await
@@ -387,7 +389,7 @@ fn fail(
 }
 
 /// The bounds of a stream, or where a time is in it, without data.
-fn bounds_of(stream: StreamId, time: Option<TimestampMs>) -> Wanted {
+pub(super) fn bounds_of(stream: StreamId, time: Option<TimestampMs>) -> Wanted {
     Wanted {
         stream,
         from: Offset::EARLIEST,
@@ -446,7 +448,7 @@ fn joined<T>(ended: Result<T, JoinError>) -> Option<T> {
 }
 
 /// Whether a refusal means that the stream is with another server.
-fn is_elsewhere(code: ErrorCode) -> bool {
+pub(super) fn is_elsewhere(code: ErrorCode) -> bool {
     matches!(code, ErrorCode::RANGE_NOT_FOUND | ErrorCode::RANGE_ALREADY_SEALED)
 }
 

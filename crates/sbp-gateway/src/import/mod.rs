@@ -1,0 +1,252 @@
+//! Import of TANK topics: from a running broker, or from its files, into a stream for each partition.
+//!
+//! Each message becomes a record with its key, its time and its place in the order. Its sequence number follows from the
+//! record's offset and properties of the stream, or is a header of the record, where the topic's numbers have gaps.
+//!
+//! The import is an idempotent writer whose name follows from source and stream, and whose sequence counts the messages
+//! imported. So a second run asks the service where the first one ended, and goes on there: nothing is repeated and nothing
+//! left out, also where the first one was killed. A run shuts out those that still go on.
+
+mod error;
+mod files;
+mod source;
+mod target;
+
+use std::collections::BTreeMap;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sbp_client::Client;
+use sbp_record::Compression;
+use sbp_types::StreamId;
+
+pub use self::error::ImportError;
+pub use self::source::ImportFrom;
+use self::source::{Item, Source, SourcePartition, Topic};
+use self::target::{Flight, Target};
+use crate::names::stream_of;
+
+/// What is imported, and how.
+#[derive(Debug, Clone)]
+pub struct ImportOptions {
+    /// The topic.
+    pub topic: String,
+    /// Its partitions; none: all.
+    pub partitions: Vec<u16>,
+    /// The stream, for an import of one partition; `None`: `topic/partition`.
+    pub stream: Option<String>,
+    /// What the source is called, so that a second run knows the first; `None`: its address or path.
+    pub source: Option<String>,
+    /// Whether to go on when the end is reached.
+    pub follow: bool,
+    /// Whether messages are left out that no stream can hold. Else they end the import.
+    pub skip_unfit: bool,
+    /// Whether to go on behind messages that the source has no more. Else they end the import.
+    pub skip_lost: bool,
+    /// How records are stored.
+    pub compression: Compression,
+    /// How long a broker or a service that does not answer is waited for.
+    pub patience: Duration,
+}
+
+/// What became of one partition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PartitionReport {
+    /// The partition.
+    pub partition: u16,
+    /// The stream's name.
+    pub stream: String,
+    /// Its number.
+    pub stream_id: StreamId,
+    /// Messages that were imported by earlier runs.
+    pub before: u64,
+    /// Messages that this run imported.
+    pub imported: u64,
+    /// The number of the first of these.
+    pub first: Option<u64>,
+    /// That of the last.
+    pub last: Option<u64>,
+    /// Numbers between them that no message has: the broker has compacted the topic.
+    pub left_out: u64,
+    /// Messages left out because no stream can hold them.
+    pub unfit: u64,
+    /// Messages that the source had no more.
+    pub lost: u64,
+}
+
+/// What was imported.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImportReport {
+    /// Each partition.
+    pub partitions: Vec<PartitionReport>,
+    /// What is odd about the source.
+    pub notes: Vec<String>,
+}
+
+/// How far an import is: in messages of a broker, or in bytes of its files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// What is done.
+    pub done: u64,
+    /// Of so much.
+    pub all: u64,
+}
+
+/// Imports a topic. Ends at the end of what the source has, or when `stop` does; what was taken until then is stored.
+///
+/// # Errors
+/// [`ImportError`]. What was imported before is stored, and a second run goes on behind it.
+pub async fn import_tank(
+    client: &Client,
+    from: &ImportFrom,
+    options: &ImportOptions,
+    stop: impl Future<Output = ()>,
+    mut progress: impl FnMut(Progress),
+) -> Result<ImportReport, ImportError> {
+    let name: Arc<str> = match &options.source {
+        Some(name) => Arc::from(name.as_str()),
+        None => from.name()?.into(),
+    };
+    let topic = Topic::find(from, &options.topic);
+    let found = chosen(topic.partitions(options.patience).await?, options)?;
+    let mut import = Import::default();
+    for part in &found {
+        let stream = match &options.stream {
+            Some(stream) => stream.clone(),
+            None => stream_of(&options.topic, part.partition),
+        };
+        let target = Target::open(client, options, &name, part.partition, &stream).await?;
+        import.expect(part, &target);
+        import.targets.insert(part.partition, target);
+    }
+    let begin = |part: &SourcePartition| {
+        let target = import.targets.get(&part.partition);
+        (part.partition, target.and_then(Target::next).or(part.first))
+    };
+    let wanted: Vec<_> = found.iter().map(begin).collect();
+    let mut source = topic.read(&wanted, options.follow, options.patience).await?;
+    let mut stop = pin!(stop);
+    import.run(&mut source, stop.as_mut(), &mut progress).await?;
+    Ok(ImportReport {
+        partitions: import.targets.into_values().map(|target| target.report).collect(),
+        notes: source.take_notes(),
+    })
+}
+
+/// The partitions that are to be imported.
+fn chosen(mut found: Vec<SourcePartition>, options: &ImportOptions) -> Result<Vec<SourcePartition>, ImportError> {
+    let topic = &options.topic;
+    for wanted in &options.partitions {
+        if !found.iter().any(|part| part.partition == *wanted) {
+            return Err(ImportError::Usage(format!(
+                "topic {topic} has no partition {wanted} there"
+            )));
+        }
+    }
+    if !options.partitions.is_empty() {
+        found.retain(|part| options.partitions.contains(&part.partition));
+    }
+    match (found.len(), &options.stream) {
+        (0, _) => Err(ImportError::Usage(format!("topic {topic} has no partitions there"))),
+        (count, Some(_)) if count > 1 => Err(ImportError::Usage(format!(
+            "topic {topic} has {count} partitions, and --stream names one stream: choose one with --partition"
+        ))),
+        _ => Ok(found),
+    }
+}
+
+/// An import under way.
+#[derive(Default)]
+struct Import {
+    targets: BTreeMap<u16, Target>,
+    flight: Flight,
+    /// Messages that are to be imported, as far as that is known, and those that are.
+    all: u64,
+    done: u64,
+}
+
+impl Import {
+    fn expect(&mut self, part: &SourcePartition, target: &Target) {
+        if let (Some(first), Some(last)) = (target.next().or(part.first), part.last) {
+            self.all += last.saturating_add(1).saturating_sub(first);
+        }
+    }
+
+    async fn run(
+        &mut self,
+        source: &mut Source,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+        progress: &mut impl FnMut(Progress),
+    ) -> Result<(), ImportError> {
+        loop {
+            let next = {
+                let mut next = pin!(source.next());
+                tokio::select! {
+                    biased;
+                    () = stop.as_mut() => break,
+                    next = next.as_mut() => next,
+                    // Nothing is there at once: what is gathered does not wait for what comes.
+                    () = std::future::ready(()) => {
+                        self.send_all();
+                        loop {
+                            tokio::select! {
+                                biased;
+                                () = stop.as_mut() => return self.end().await,
+                                next = next.as_mut() => break next,
+                                landed = self.flight.land_one() => landed?,
+                            }
+                        }
+                    }
+                }
+            };
+            let Some(item) = next? else { break };
+            self.take(item).await?;
+            progress(self.progress(source));
+        }
+        self.end().await
+    }
+
+    /// Stores what was taken.
+    async fn end(&mut self) -> Result<(), ImportError> {
+        self.send_all();
+        self.flight.land().await
+    }
+
+    async fn take(&mut self, item: Item) -> Result<(), ImportError> {
+        match item {
+            Item::Bundle(bundle) => {
+                let Some(target) = self.targets.get_mut(&bundle.partition) else {
+                    return Ok(());
+                };
+                let before = target.report.imported;
+                let taken = target.take(&bundle, &mut self.flight).await;
+                self.done += target.report.imported - before;
+                taken
+            }
+            Item::Missing { partition, from, to } => match self.targets.get_mut(&partition) {
+                Some(target) => target.miss(from, to, &mut self.flight).await,
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn send_all(&mut self) {
+        for target in self.targets.values_mut() {
+            target.send(&mut self.flight);
+        }
+    }
+
+    fn progress(&self, source: &Source) -> Progress {
+        match source.share() {
+            Some(share) => Progress {
+                done: share.done,
+                all: share.all.max(share.done),
+            },
+            None => Progress {
+                done: self.done,
+                all: self.all.max(self.done),
+            },
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Where messages come from: a running broker, or the files of one.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sbp_peers::tank::{Broker, BrokerConfig, End, ReadBundle, ReadPart, Reader, Start, TankError, TankErrorKind};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use super::error::ImportError;
+use super::files::{Found, PartitionFiles, partitions};
+
+/// How often files are looked at again for what was added.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// How long to wait before a broker that was lost is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What is imported from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImportFrom {
+    /// The broker at this address, `host:port`.
+    Broker(String),
+    /// The data directory of a broker, in which each topic has a directory, and in that each partition.
+    Directory(PathBuf),
+}
+
+impl ImportFrom {
+    /// What it is called, where nothing else is said: the address, or the path without links.
+    pub(super) fn name(&self) -> Result<String, ImportError> {
+        match self {
+            Self::Broker(address) => Ok(address.clone()),
+            Self::Directory(path) => {
+                let path = path.canonicalize().map_err(ImportError::file(path))?;
+                Ok(path.display().to_string())
+            }
+        }
+    }
+}
+
+/// Something of a partition.
+#[derive(Debug)]
+pub(super) enum Item {
+    Bundle(ReadBundle),
+    /// Messages that the source has no more, or never had.
+    Missing {
+        partition: u16,
+        from: u64,
+        to: u64,
+    },
+}
+
+/// A partition of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SourcePartition {
+    pub(super) partition: u16,
+    /// Its first message, as far as there is one.
+    pub(super) first: Option<u64>,
+    /// Its last message, as far as that is told.
+    pub(super) last: Option<u64>,
+}
+
+/// How far the source is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) done: u64,
+    pub(super) all: u64,
+}
+
+/// A topic that is about to be read.
+#[derive(Debug)]
+pub(super) enum Topic {
+    Broker { broker: Broker, topic: String },
+    Directory(PathBuf),
+}
+
+impl Topic {
+    pub(super) fn find(from: &ImportFrom, topic: &str) -> Self {
+        match from {
+            ImportFrom::Broker(address) => Self::Broker {
+                broker: Broker::new(address, BrokerConfig::default(), Handle::current()),
+                topic: topic.to_owned(),
+            },
+            ImportFrom::Directory(directory) => Self::Directory(directory.join(topic)),
+        }
+    }
+
+    /// Its partitions. A broker that does not answer is asked until `patience` is over.
+    pub(super) async fn partitions(&self, patience: Duration) -> Result<Vec<SourcePartition>, ImportError> {
+        match self {
+            Self::Broker { broker, topic } => {
+                let bounds = patiently(patience, || broker.partitions(topic)).await?;
+                let numbered = (0..).zip(bounds);
+                let served = numbered.filter_map(|(partition, bounds)| {
+                    let bounds = bounds?;
+                    Some(SourcePartition {
+                        partition,
+                        first: Some(bounds.first).filter(|first| *first > 0),
+                        last: Some(bounds.high_water),
+                    })
+                });
+                Ok(served.collect())
+            }
+            Self::Directory(topic) => {
+                let topic = topic.clone();
+                blocking(move || list(&topic)).await
+            }
+        }
+    }
+
+    /// Reads parts of it, each from its first message wanted; `None`: from the first there is. `is_followed`: on and on.
+    pub(super) async fn read(
+        self,
+        wanted: &[(u16, Option<u64>)],
+        is_followed: bool,
+        patience: Duration,
+    ) -> Result<Source, ImportError> {
+        match self {
+            Self::Broker { broker, topic } => {
+                let mut source = BrokerSource {
+                    broker,
+                    topic,
+                    parts: wanted
+                        .iter()
+                        .map(|&(partition, next)| ReadPart {
+                            partition,
+                            start: next.map_or(Start::Earliest, Start::At),
+                            end: if is_followed { End::Never } else { End::Latest },
+                        })
+                        .collect(),
+                    reader: None,
+                    patience: if is_followed { Duration::MAX } else { patience },
+                };
+                source.begin().await?;
+                Ok(Source::Broker(source))
+            }
+            Self::Directory(topic) => {
+                let wanted = wanted.to_vec();
+                let open = move || {
+                    let each = wanted.into_iter().map(|(partition, next)| {
+                        PartitionFiles::open(topic.join(partition.to_string()), partition, next, is_followed)
+                    });
+                    each.collect::<Result<VecDeque<_>, _>>()
+                };
+                let files = blocking(open).await?;
+                Ok(Source::Directory(DirectorySource {
+                    all: files.iter().map(PartitionFiles::all_bytes).sum(),
+                    done: files.iter().map(|files| files.bytes).sum(),
+                    files,
+                    ready: VecDeque::new(),
+                    notes: Vec::new(),
+                    is_followed,
+                }))
+            }
+        }
+    }
+}
+
+fn list(topic: &Path) -> Result<Vec<SourcePartition>, ImportError> {
+    let each = partitions(topic)?.into_iter().map(|partition| {
+        let files = PartitionFiles::open(topic.join(partition.to_string()), partition, None, false)?;
+        Ok(SourcePartition {
+            partition,
+            first: files.first(),
+            last: None,
+        })
+    });
+    each.collect()
+}
+
+/// Work that waits for the disk.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ImportError> + Send + 'static,
+) -> Result<T, ImportError> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(ImportError::Usage("the program is ending".to_owned())),
+    }
+}
+
+/// Asks a broker until it answers, or `patience` is over.
+async fn patiently<T, F>(patience: Duration, mut ask: impl FnMut() -> F) -> Result<T, TankError>
+where
+    F: Future<Output = Result<T, TankError>>,
+{
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Err(error) if error.kind() == TankErrorKind::Lost && begun.elapsed() + ASK_AGAIN < patience => {
+                tracing::warn!(%error, "the broker is asked again");
+                sleep(ASK_AGAIN).await;
+            }
+            answered => return answered,
+        }
+    }
+}
+
+/// A topic that is being read.
+#[derive(Debug)]
+pub(super) enum Source {
+    Broker(BrokerSource),
+    Directory(DirectorySource),
+}
+
+impl Source {
+    /// What comes next; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Item>, ImportError> {
+        match self {
+            Self::Broker(broker) => broker.next().await,
+            Self::Directory(directory) => directory.next().await,
+        }
+    }
+
+    /// How far it is read, in bytes, where it says so.
+    pub(super) fn share(&self) -> Option<Share> {
+        match self {
+            Self::Broker(_) => None,
+            Self::Directory(DirectorySource { done, all, .. }) => Some(Share { done: *done, all: *all }),
+        }
+    }
+
+    /// What is to be told of it at the end.
+    pub(super) fn take_notes(&mut self) -> Vec<String> {
+        match self {
+            Self::Broker(_) => Vec::new(),
+            Self::Directory(directory) => std::mem::take(&mut directory.notes),
+        }
+    }
+}
+
+/// A topic of a running broker.
+#[derive(Debug)]
+pub(super) struct BrokerSource {
+    broker: Broker,
+    topic: String,
+    /// What is left to be read.
+    parts: Vec<ReadPart>,
+    reader: Option<Reader>,
+    patience: Duration,
+}
+
+impl BrokerSource {
+    async fn begin(&mut self) -> Result<(), ImportError> {
+        let ask = || self.broker.read_parts(&self.topic, &self.parts);
+        self.reader = Some(patiently(self.patience, ask).await?);
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<Item>, ImportError> {
+        let begun = Instant::now();
+        loop {
+            let Some(reader) = &mut self.reader else {
+                self.begin().await?;
+                continue;
+            };
+            match reader.next().await {
+                Ok(Some(bundle)) => {
+                    let part = self.parts.iter_mut().find(|part| part.partition == bundle.partition);
+                    if let Some(part) = part {
+                        part.start = Start::At(bundle.span.last.saturating_add(1));
+                    }
+                    return Ok(Some(Item::Bundle(bundle)));
+                }
+                Ok(None) => return Ok(None),
+                Err(error) if error.kind() == TankErrorKind::Lost && begun.elapsed() + ASK_AGAIN < self.patience => {
+                    tracing::warn!(%error, "the broker is asked again");
+                    sleep(ASK_AGAIN).await;
+                }
+                Err(error) if error.kind() == TankErrorKind::OutOfRange => match self.missing().await? {
+                    Some(item) => return Ok(Some(item)),
+                    None => return Err(error.into()),
+                },
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Which messages the broker has no more, of those that come next; reading goes on behind them.
+    async fn missing(&mut self) -> Result<Option<Item>, ImportError> {
+        let bounds = patiently(self.patience, || self.broker.partitions(&self.topic)).await?;
+        for part in &mut self.parts {
+            let Start::At(next) = part.start else { continue };
+            let Some(Some(bounds)) = bounds.get(usize::from(part.partition)) else {
+                continue;
+            };
+            if next < bounds.first {
+                part.start = Start::At(bounds.first);
+                self.reader = None;
+                return Ok(Some(Item::Missing {
+                    partition: part.partition,
+                    from: next,
+                    to: bounds.first - 1,
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A topic in the files of a broker.
+#[derive(Debug)]
+pub(super) struct DirectorySource {
+    /// Partitions that are not at their end, read in turn.
+    files: VecDeque<PartitionFiles>,
+    ready: VecDeque<Item>,
+    done: u64,
+    all: u64,
+    notes: Vec<String>,
+    is_followed: bool,
+}
+
+impl DirectorySource {
+    async fn next(&mut self) -> Result<Option<Item>, ImportError> {
+        // Partitions in a row that had nothing.
+        let mut idle = 0;
+        loop {
+            if let Some(item) = self.ready.pop_front() {
+                return Ok(Some(item));
+            }
+            let Some(mut files) = self.files.pop_front() else {
+                return Ok(None);
+            };
+            let before = files.bytes;
+            let read = move || files.read().map(|found| (files, found));
+            let (mut files, found) = blocking(read).await?;
+            self.done += files.bytes - before;
+            self.notes.append(&mut files.notes);
+            match found {
+                Found::Bundles(bundles) => {
+                    idle = 0;
+                    self.ready.extend(bundles.into_iter().map(Item::Bundle));
+                    self.files.push_back(files);
+                }
+                Found::Missing { from, to } => {
+                    let partition = files.partition;
+                    self.ready.push_back(Item::Missing { partition, from, to });
+                    self.files.push_back(files);
+                }
+                // All that it has is known now.
+                Found::End if !self.is_followed => {}
+                Found::End => {
+                    self.files.push_back(files);
+                    idle += 1;
+                    if idle >= self.files.len() {
+                        sleep(LOOK_AGAIN).await;
+                        idle = 0;
+                    }
+                }
+            }
+        }
+    }
+}
