@@ -2,6 +2,7 @@
 
 mod cursor;
 mod directory;
+mod gateway;
 mod import;
 mod pages;
 mod proxy;
@@ -21,6 +22,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use directory::{Backup, Restore, Verify};
+pub(crate) use gateway::{Gateway, ServeTank};
 pub(crate) use import::{Import, ImportSource, ImportTank};
 pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     Tls(Tls),
     /// Say who may do what on a server: make, list and revoke tokens.
     Token(Token),
+    /// Serve clients of other protocols in front of a service.
+    Gateway(Gateway),
     /// Stand between clients and a server, and make the network misbehave.
     Proxy(Proxy),
     /// Check every checksum in a data directory that no server uses.
@@ -145,6 +149,8 @@ Examples:
   sbp serve --config /etc/sbp/sbp.toml                 settings from a file
   sbp serve --data-dir ./data --auth names.jsonl       asks who its clients are; see sbp token
   sbp serve --data-dir ./data --audit audit.jsonl      writes down who changed what, and who was refused
+  sbp serve --data-dir ./data --tank-listen 127.0.0.1:11011
+                                                       serves clients of TANK brokers too
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
                                                        stores the ranges that the placement driver gives it
@@ -274,6 +280,8 @@ pub(crate) struct Serve {
     /// Bytes that all connections together may hold: requests in progress, answers that nobody took yet.
     #[arg(long, default_value_t = 1 << 30, value_name = "BYTES")]
     pub(crate) max_held_bytes: u64,
+    #[command(flatten)]
+    pub(crate) tank: ServeTank,
     #[command(flatten)]
     pub(crate) tls: ServerTls,
 }

@@ -19,6 +19,8 @@ pub(crate) enum CliError {
     #[error(transparent)]
     Client(#[from] ClientError),
     #[error(transparent)]
+    Tank(#[from] sbp_gateway::tank::TankError),
+    #[error(transparent)]
     Import(#[from] sbp_gateway::import::ImportError),
     #[error(transparent)]
     Start(#[from] StartError),

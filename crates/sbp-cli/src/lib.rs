@@ -67,6 +67,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> Result<(), CliError> {
         Command::Ping(ping) => command::ping::run(&ping, terminal),
         Command::Bench(bench) => bench::run(bench, terminal),
         Command::Tls(tls) => command::tls::run(tls, terminal),
+        Command::Gateway(gateway) => command::gateway::run(&gateway, terminal),
         Command::Proxy(proxy) => command::proxy::run(proxy, terminal),
         Command::Backup(backup) => command::backup::back_up(&backup, terminal),
         Command::Restore(restore) => command::backup::restore(&restore, terminal),

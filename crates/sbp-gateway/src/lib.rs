@@ -1,9 +1,13 @@
-//! Between SBP and other protocols: what other brokers hold comes into streams.
+//! Between SBP and other protocols: what other brokers hold comes into streams, and their clients are served from streams.
 //!
 //! Everything here is a client of an SBP service. [`import`] copies topics of TANK brokers into streams, from a running broker or
-//! from its files, so that each message is stored once.
+//! from its files, so that each message is stored once. [`tank`] is a TANK broker in front of streams.
 
+mod appends;
+mod catalog;
 pub mod import;
 mod names;
 mod numbers;
 mod records;
+pub mod tank;
+mod watch;

@@ -54,6 +54,11 @@ impl Numbers {
         others.chain(own).collect()
     }
 
+    /// The number that follows from offset 0.
+    pub(crate) fn base(self) -> u64 {
+        self.first.unwrap_or(1)
+    }
+
     /// Whether the record at this offset carries its number.
     pub(crate) fn is_carried_at(self, offset: u64) -> bool {
         self.sparse_from.is_some_and(|from| offset >= from)
@@ -61,8 +66,7 @@ impl Numbers {
 
     /// The number of the record at this offset, unless it carries it.
     pub(crate) fn at(self, offset: u64) -> Option<u64> {
-        let first = self.first.unwrap_or(1);
-        let number = first.checked_add(offset)?;
+        let number = self.base().checked_add(offset)?;
         (!self.is_carried_at(offset)).then_some(number)
     }
 }
@@ -70,6 +74,11 @@ impl Numbers {
 /// A message's time as a record has it, if it can.
 pub(crate) fn time_us(time_ms: u64) -> Option<i64> {
     i64::try_from(time_ms.checked_mul(1_000)?).ok()
+}
+
+/// A record's time as a message has it: before 1970 there is none.
+pub(crate) fn time_ms(time_us: i64) -> u64 {
+    u64::try_from(time_us / 1_000).unwrap_or(0)
 }
 
 /// A number as the header has it.
@@ -122,6 +131,12 @@ mod tests {
                 .flatten()
                 .any(|property| property.key == "owner")
         );
+    }
+
+    #[test]
+    fn times_that_a_record_can_have_stay() {
+        assert_eq!(time_us(1_700_000_000_123).map(time_ms), Some(1_700_000_000_123));
+        assert_eq!((time_us(u64::MAX), time_ms(-5)), (None, 0));
     }
 
     #[test]

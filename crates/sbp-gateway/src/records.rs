@@ -80,3 +80,23 @@ pub(crate) async fn number_at(
     }
     Ok(None)
 }
+
+/// The offset of the first record with this number or a higher one, in a stream that holds these records; its end where there
+/// is none.
+pub(crate) async fn offset_of(
+    client: &Client,
+    held: Positions,
+    numbers: Numbers,
+    number: u64,
+) -> Result<Offset, ClientError> {
+    let (mut low, mut high) = (held.earliest.0, held.latest.0);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let found = number_at(client, held.stream, numbers, u64::try_from(middle).unwrap_or(0)).await?;
+        match found.is_none_or(|found| found < number) {
+            true => low = middle + 1,
+            false => high = middle,
+        }
+    }
+    Ok(Offset(low))
+}

@@ -34,7 +34,6 @@ mod offer;
 mod origin;
 mod peer;
 mod placement;
-mod places;
 mod range;
 mod refusal;
 mod refusals;

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use sbp_session::{Session, SessionConfig};
-use sbp_transport::{Admitted, LogRateLimiter, Mailbox, Reception};
+use sbp_transport::{Admitted, LogRateLimiter, Mailbox, NoPlace, Place, Places, Reception};
 use tokio::task::AbortHandle;
 
 use crate::connection::{Connection, ConnectionCommand, ConnectionHandle};
 use crate::connections::{Connections, OpenConnection};
 use crate::node::Node;
 use crate::origin::Origin;
-use crate::places::{NoPlace, Place, Places};
 
 /// Lets connections in and serves them.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use sbp_log::{Durability, FileSystem, LogConfig, RealFileSystem, SystemClock};
 use sbp_messages::{Encoder, ErrorCode, GoAway, Message, Status, check_address};
 use sbp_session::{Authentication, SessionConfig};
 use sbp_transport::{
-    Acceptor, AcceptorSettings, ClientTls, Descriptors, Entrance, ListenError, LogRateLimiter, Memory, Registered,
-    ServerTls, listen,
+    Acceptor, AcceptorSettings, ClientTls, Descriptors, Entrance, ListenError, LogRateLimiter, Memory, PlaceLimits,
+    Places, Registered, ServerTls, listen,
 };
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -33,7 +33,6 @@ use crate::monitor::Monitor;
 use crate::node::{ConnectionLimits, Node};
 use crate::observed::Observed;
 use crate::offer::Offer;
-use crate::places::{PlaceLimits, Places};
 use crate::range::{RangeServer, Readers};
 use crate::refusals::Refusals;
 use crate::regular::Regular;

@@ -7,7 +7,7 @@ use sbp_client::ClientTlsFiles;
 use sbp_server::ServerTlsFiles;
 
 /// How a client talks to its servers over TLS. Any of these asks for TLS, and so does sbps:// in front of a server.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(
     next_help_heading = "TLS (used when a server is written with sbps:// or https:// in front, or when any of these is given)"
 )]

@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod cluster;
 pub(crate) mod cursor;
 pub(crate) mod fetch;
+pub(crate) mod gateway;
 pub(crate) mod import;
 pub(crate) mod pages;
 pub(crate) mod ping;

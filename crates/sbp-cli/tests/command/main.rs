@@ -13,6 +13,7 @@ mod proxy;
 mod records;
 mod roles;
 mod settings;
+mod tank;
 mod tls;
 mod token;
 mod watch;

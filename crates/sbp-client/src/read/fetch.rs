@@ -73,14 +73,14 @@ enum Stop {
 }
 
 /// What comes of one FETCH. Dropped before the last answer, it has the server end the call.
-struct Answers<'a> {
+pub(super) struct Answers<'a> {
     server: &'a Channel,
-    events: mpsc::UnboundedReceiver<FetchEvent>,
-    is_over: bool,
+    pub(super) events: mpsc::UnboundedReceiver<FetchEvent>,
+    pub(super) is_over: bool,
 }
 
 impl<'a> Answers<'a> {
-    fn new(server: &'a Channel, events: mpsc::UnboundedReceiver<FetchEvent>) -> Self {
+    pub(super) fn new(server: &'a Channel, events: mpsc::UnboundedReceiver<FetchEvent>) -> Self {
         Self {
             server,
             events,

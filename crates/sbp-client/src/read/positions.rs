@@ -341,7 +341,7 @@ impl Client {
             let asked: Vec<_> = places.iter().filter_map(|&place| entries.get(place).copied()).collect();
             let client = self.clone();
             asking.spawn(async move {
-                let answer = client.ask_positions(&asked, Duration::ZERO, deadline).await;
+                let answer = client.ask_positions(&asked, deadline).await;
                 (places, answer)
             });
         }
@@ -353,9 +353,8 @@ impl Client {
         Ok(answers)
     }
 
-    /// One call for streams that are all at one server, which is answered after `max_wait`, or when one of them has something at
-    /// its place.
-    pub(super) async fn ask_positions(&self, asked: &[Wanted], max_wait: Duration, deadline: Instant) -> Answered {
+    /// One call for streams that are all at one server.
+    async fn ask_positions(&self, asked: &[Wanted], deadline: Instant) -> Answered {
         let Some(first) = asked.first() else {
             return Ok((Vec::new(), Arc::from("")));
         };
@@ -366,8 +365,7 @@ impl Client {
             to: Where::Stream(first.stream, first.from),
             deadline,
         };
-        let min_bytes = u32::from(!max_wait.is_zero());
-        let request = plan::request(asked.iter().copied(), max_wait, min_bytes, 0);
+        let request = plan::request(asked.iter().copied(), Duration::ZERO, 0, 0);
         let header = encoded(&request);
         let read = |answer: &Answer| Ok((gather(answer, asked.len())?, Arc::clone(&answer.endpoint)));
         call::call(self.pool(), plan, |_left| header.clone(), read).await

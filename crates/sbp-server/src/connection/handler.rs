@@ -10,7 +10,7 @@ use sbp_messages::{
     SyncRangesRequest, features,
 };
 use sbp_session::{CloseReason, Event, RejectReason, Session};
-use sbp_transport::Application;
+use sbp_transport::{Application, Place};
 use sbp_types::ServerId;
 
 use super::append::Appends;
@@ -29,7 +29,6 @@ use crate::cluster_id::check_greeting;
 use crate::node::Node;
 use crate::offer::cluster_for;
 use crate::origin::Origin;
-use crate::places::Place;
 use crate::range::Requester;
 use crate::refusal::Refusal;
 use crate::reject::reject_status;

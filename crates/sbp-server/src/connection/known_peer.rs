@@ -6,11 +6,18 @@ use std::time::Instant;
 use sbp_frame::OpCode;
 use sbp_messages::{ClientRole, ErrorCode, GoAway, HeartbeatRequest, Status};
 use sbp_session::{Outgoing, Session};
+use sbp_transport::NoPlace;
 
 use super::handler::Connection;
 use super::identification::{ASK_AGAIN, ASK_BEFORE, Expiry, unauthorized};
 use crate::access::{Asker, Deed, Denied, Gate, Presence, TokenDigest};
 use crate::refusal::Refusal;
+
+/// What a peer is told for whom there is no place.
+fn no_room(NoPlace { limit }: NoPlace) -> Refusal {
+    let message = format!("this server has {limit} connections, which is as many as it may have; connect again later");
+    Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message)
+}
 
 impl Connection {
     /// Whether the peer is known, or is not asked who it is.
@@ -68,7 +75,7 @@ impl Connection {
                 Ok(()) => Ok(known),
                 Err(no_place) => {
                     self.identification.give_up();
-                    Err(no_place.refusal())
+                    Err(no_room(no_place))
                 }
             });
         match gate {

@@ -9,25 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sbp_locks::Mutex;
-use sbp_messages::ErrorCode;
 use tokio::task::AbortHandle;
-
-use crate::refusal::Refusal;
 
 /// How many connections there may be at once.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PlaceLimits {
+pub struct PlaceLimits {
     /// Whose peer is known.
-    pub(crate) known: usize,
+    pub known: usize,
     /// Of these from one address.
-    pub(crate) known_from_one: usize,
+    pub known_from_one: usize,
     /// Whose peer is not known yet.
-    pub(crate) strangers: usize,
+    pub strangers: usize,
 }
 
 /// All places of a server.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     limits: PlaceLimits,
     state: Mutex<State>,
 }
@@ -44,7 +41,7 @@ struct State {
 
 /// The place of one connection, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     number: u64,
     address: IpAddr,
@@ -53,23 +50,15 @@ pub(crate) struct Place {
 
 /// No place is left: this many are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoPlace {
-    pub(crate) limit: usize,
-}
-
-impl NoPlace {
-    /// As a peer is told.
-    pub(crate) fn refusal(self) -> Refusal {
-        let message = format!(
-            "this server has {} connections, which is as many as it may have; connect again later",
-            self.limit
-        );
-        Refusal::new(ErrorCode::TOO_MANY_REQUESTS, message)
-    }
+pub struct NoPlace {
+    /// As many as there may be.
+    pub limit: usize,
 }
 
 impl Places {
-    pub(crate) fn new(limits: PlaceLimits) -> Arc<Self> {
+    /// Places of which none is taken.
+    #[must_use]
+    pub fn new(limits: PlaceLimits) -> Arc<Self> {
         Arc::new(Self {
             limits,
             state: Mutex::default(),
@@ -77,7 +66,10 @@ impl Places {
     }
 
     /// A place for a connection from `address` whose peer is nobody to be known.
-    pub(crate) fn for_known(self: &Arc<Self>, address: IpAddr) -> Result<Place, NoPlace> {
+    ///
+    /// # Errors
+    /// [`NoPlace`].
+    pub fn for_known(self: &Arc<Self>, address: IpAddr) -> Result<Place, NoPlace> {
         let mut state = self.state.lock();
         state.count_known(address, &self.limits)?;
         Ok(self.place(&mut state, address, true))
@@ -85,7 +77,7 @@ impl Places {
 
     /// A place for a connection from `address` whose peer has yet to become known, and whether another one has lost its
     /// place for it.
-    pub(crate) fn for_stranger(self: &Arc<Self>, address: IpAddr) -> (Place, bool) {
+    pub fn for_stranger(self: &Arc<Self>, address: IpAddr) -> (Place, bool) {
         let mut state = self.state.lock();
         let oldest = if state.strangers.len() >= self.limits.strangers {
             state.strangers.pop_first()
@@ -129,7 +121,7 @@ impl State {
 
 impl Place {
     /// Ends `task` when the place of this stranger is needed for another one.
-    pub(crate) fn ends_with(&self, task: AbortHandle) {
+    pub fn ends_with(&self, task: AbortHandle) {
         let mut state = self.places.state.lock();
         if let Some(place) = state.strangers.get_mut(&self.number) {
             *place = Some(task);
@@ -137,7 +129,10 @@ impl Place {
     }
 
     /// The peer is known now, and the place is one of those for such peers.
-    pub(crate) fn become_known(&self) -> Result<(), NoPlace> {
+    ///
+    /// # Errors
+    /// [`NoPlace`]: it stays a stranger.
+    pub fn become_known(&self) -> Result<(), NoPlace> {
         let mut state = self.places.state.lock();
         if self.is_known.load(Ordering::Relaxed) {
             return Ok(());

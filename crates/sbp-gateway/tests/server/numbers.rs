@@ -1,0 +1,76 @@
+//! Topics whose numbers have gaps.
+
+use std::time::Duration;
+
+use sbp_e2e::clients::client;
+use sbp_e2e::servers;
+use sbp_gateway::import::{ImportFrom, ImportOptions, import_tank};
+use sbp_peers::tank::{Start, TankErrorKind};
+use sbp_record::Compression;
+use sbp_tank::encode_sparse_bundle;
+
+use super::{broker, bundle, message, numbered, read, tank};
+
+#[path = "../../../../tests/tank/scripted.rs"]
+#[allow(dead_code, reason = "it is not stopped here")]
+mod scripted;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_imported_topic_is_consumed_with_the_numbers_it_had() {
+    let server = servers::start(None);
+    let client = client(server.address());
+    let scripted = scripted::Scripted::start(&[]);
+    let source = scripted.client();
+    source.create_topic("t", 1).await.unwrap();
+    let sparse = |messages: &[(u64, &str)]| {
+        let messages: Vec<_> = messages
+            .iter()
+            .map(|(number, content)| message(*number, None, content.as_bytes()))
+            .collect();
+        encode_sparse_bundle(&messages).unwrap()
+    };
+    source.produce("t", 0, sparse(&[(10, "a"), (11, "b")])).await.unwrap();
+    // Too far apart for one bundle.
+    source.produce("t", 0, sparse(&[(20, "c")])).await.unwrap();
+    source.produce("t", 0, sparse(&[(5_000_000_000, "d")])).await.unwrap();
+    source.produce("t", 0, bundle(&["e"])).await.unwrap();
+    let options = ImportOptions {
+        topic: "t".to_owned(),
+        partitions: Vec::new(),
+        stream: None,
+        source: None,
+        follow: false,
+        skip_unfit: false,
+        skip_lost: false,
+        compression: Compression::LZ4,
+        patience: Duration::from_secs(20),
+    };
+    let from = ImportFrom::Broker(scripted.address());
+    import_tank(&client, &from, &options, std::future::pending(), |_| ())
+        .await
+        .unwrap();
+    let tank = tank(&client);
+    let broker = broker(&tank);
+    let there = read(&source, "t", Start::Earliest).await;
+    for start in [0, 10, 11, 12, 20, 21, 4_000_000_000] {
+        let expected: Vec<_> = there.iter().filter(|(number, _)| *number >= start).cloned().collect();
+        if !expected.is_empty() {
+            assert_eq!(
+                read(&broker, "t", Start::At(start.max(10))).await,
+                expected,
+                "from {start}"
+            );
+        }
+    }
+    assert_eq!(there[..3], numbered(&[(10, "a"), (11, "b"), (20, "c")]));
+    assert_eq!(
+        broker.partitions("t").await.unwrap(),
+        source.partitions("t").await.unwrap()
+    );
+    // New numbers cannot be given there.
+    let error = broker.produce("t", 0, bundle(&["f"])).await.unwrap_err();
+    assert_eq!((error.kind(), error.is_certain()), (TankErrorKind::Refused, true));
+    tank.close().await;
+    client.close().await;
+    server.shutdown().unwrap();
+}
