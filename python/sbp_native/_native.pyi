@@ -2288,7 +2288,10 @@ class Broker:
 
 @final
 class AsyncBroker:
-    """A connection to a TANK broker, for asyncio; see :class:`Broker`. It connects when it is awaited or entered."""
+    """A connection to a TANK broker, for asyncio; see :class:`~sbp_native.tank.Broker`.
+
+    It connects when it is awaited or entered.
+    """
 
     @property
     def address(self) -> str:
@@ -2302,7 +2305,7 @@ class AsyncBroker:
         timestamp: _Time | None = None,
         timeout: float | None = None,
     ) -> Operation[None]:
-        """Has the broker store messages; see :meth:`Broker.produce`."""
+        """Has the broker store messages; see :meth:`~sbp_native.tank.Broker.produce`."""
     def read(
         self,
         topic: str,
@@ -2312,11 +2315,11 @@ class AsyncBroker:
         end: _TankPlace | Mapping[int, _TankPlace | None] | None = None,
         timeout: float | None = None,
     ) -> AsyncBatches:
-        """The messages of a topic as batches, for ``async for``; see :meth:`Broker.read`."""
+        """The messages of a topic as batches, for ``async for``; see :meth:`~sbp_native.tank.Broker.read`."""
     def topics(self, *, timeout: float | None = None) -> Operation[list[TopicInfo]]:
         """The topics that the broker has."""
     def partitions(self, topic: str, *, timeout: float | None = None) -> Operation[list[PartitionInfo]]:
-        """Where the partitions of a topic begin and end; see :meth:`Broker.partitions`."""
+        """Where the partitions of a topic begin and end; see :meth:`~sbp_native.tank.Broker.partitions`."""
     def create_topic(self, topic: str, partitions: int = 1, *, timeout: float | None = None) -> Operation[None]:
         """Makes a topic with so many partitions. Raises ``TankRefusedError`` if it exists."""
     def stats(self) -> dict[str, int]:

@@ -77,8 +77,10 @@ async def test_what_has_arrived_meanwhile_is_one_wake_up(aclient: sbp.AsyncClien
         operations = [stream.append(b"x" * 64) for _ in range(256)]
         await asyncio.sleep(0)  # hands them over
         deadline = time.monotonic() + 30
-        while aclient.stats()["answers"] - before["answers"] < 256 and time.monotonic() < deadline:
-            time.sleep(0.001)  # the loop stands still on purpose, however many reads the answers come in
+        # The loop stands still on purpose, however many reads the answers come in. An answer counts before it wakes
+        # the loop.
+        while aclient.stats()["completions"] - before["completions"] < 256 and time.monotonic() < deadline:
+            time.sleep(0.001)
         await asyncio.gather(*operations)
         after = aclient.stats()
         assert after["completions"] - before["completions"] == 256

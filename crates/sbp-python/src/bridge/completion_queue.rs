@@ -118,8 +118,9 @@ impl CompletionQueue {
             return;
         }
         self.pending.lock().push(completion);
-        self.completions.fetch_add(1, Ordering::Relaxed);
         self.arm();
+        // Counted last: what is counted has woken the loop.
+        self.completions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Moves everything that has arrived into `into`, and disarms first.
@@ -168,7 +169,7 @@ impl CompletionSink for CompletionQueue {
         if self.closed.load(Ordering::SeqCst) {
             return batch.clear();
         }
-        self.completions.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        let count = batch.len() as u64;
         self.pending
             .lock()
             .extend(batch.drain(..).map(|(token, result)| Completion {
@@ -176,5 +177,6 @@ impl CompletionSink for CompletionQueue {
                 reply: result.map_or_else(|error| Reply::Failed(error.into()), Reply::Append),
             }));
         self.arm();
+        self.completions.fetch_add(count, Ordering::Relaxed);
     }
 }
