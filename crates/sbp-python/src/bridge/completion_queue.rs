@@ -118,9 +118,8 @@ impl CompletionQueue {
             return;
         }
         self.pending.lock().push(completion);
-        self.arm();
-        // Counted last: what is counted has woken the loop.
         self.completions.fetch_add(1, Ordering::Relaxed);
+        self.arm();
     }
 
     /// Moves everything that has arrived into `into`, and disarms first.
@@ -169,7 +168,7 @@ impl CompletionSink for CompletionQueue {
         if self.closed.load(Ordering::SeqCst) {
             return batch.clear();
         }
-        let count = batch.len() as u64;
+        self.completions.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.pending
             .lock()
             .extend(batch.drain(..).map(|(token, result)| Completion {
@@ -177,6 +176,5 @@ impl CompletionSink for CompletionQueue {
                 reply: result.map_or_else(|error| Reply::Failed(error.into()), Reply::Append),
             }));
         self.arm();
-        self.completions.fetch_add(count, Ordering::Relaxed);
     }
 }
