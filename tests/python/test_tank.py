@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -349,6 +350,56 @@ def test_messages_that_go_while_they_are_followed(running: Running, broker: tank
     with pytest.raises(tank.TankOutOfRangeError, match="message 2 is not there"):
         next(batches)
     assert next(batches).values == [b"d"]
+
+
+def test_an_end_behind_messages_that_compaction_has_left_out(running: Running, broker: tank.Broker) -> None:
+    for n in range(6):
+        broker.produce("t", 0, [b"%d" % n])
+    running.do(lambda: running.partition(b"t", 0).compact(5))
+    assert [info.high_water for info in broker.partitions("t")] == [6]
+    assert read(broker) == [b"0", b"1", b"2", b"3"]
+    assert read(broker, start=5) == []
+    # What is behind the end shows it too, and belongs to a reading that goes on.
+    add(running, sparse((7, b"6"), (9, b"7")))
+    assert [batch.values for batch in broker.read("t", start=5, end=7)] == []
+    assert [batch.values for batch in broker.read("t", start=5, end=8)] == [[b"6"]]
+    batch = next(broker.read("t", start=5, timeout=20))
+    assert (batch.offsets, batch.values) == ((7, 9), [b"6", b"7"])
+
+
+def test_ends_of_several_partitions_behind_what_compaction_has_left_out(running: Running, broker: tank.Broker) -> None:
+    broker.create_topic("wide", 4)
+    for partition in range(4):
+        broker.produce("wide", partition, [b"%d" % partition])
+        broker.produce("wide", partition, [b"gone"])
+    for partition in (0, 1, 3):
+        running.do(lambda partition=partition: running.partition(b"wide", partition).compact(2))
+    found = sorted(value for batch in broker.read("wide", end="latest") for value in batch.values if value)
+    assert found == [b"0", b"1", b"2", b"3", b"gone"]
+
+
+def test_a_broker_that_does_not_wait_for_messages_is_asked_with_pauses(running: Running, broker: tank.Broker) -> None:
+    running.do(lambda: setattr(running.broker, "waits", False))
+    begun = time.monotonic()
+    batches = broker.read("t", start="latest", timeout=1)
+    with pytest.raises(TimeoutError):
+        next(batches)
+    # Pauses of 20, 40, 80, 160, 320 and 640 ms, and of a second from then on.
+    assert running.broker.asked.count(CONSUME) <= 8 + time.monotonic() - begun
+    broker.produce("t", 0, [b"x"])
+    [values] = {tuple(batch.values) for batch in broker.read("t", end="latest")}
+    assert values == (b"x",)
+
+
+def test_a_broker_that_hangs_up_on_who_reads_is_asked_with_pauses(running: Running, broker: tank.Broker) -> None:
+    batches = broker.read("t", start=1, timeout=1)
+    running.do(lambda: setattr(running.broker, "spoil", lambda message, whole: None if message == CONSUME else whole))
+    running.do(lambda: setattr(running.broker, "waits", False))
+    begun = time.monotonic()
+    with pytest.raises(TimeoutError):
+        next(batches)
+    # Each request is sent three times, and there are pauses between requests.
+    assert running.broker.asked.count(CONSUME) <= 3 * (8 + time.monotonic() - begun)
 
 
 @pytest.mark.provokes(9301, by="peer")

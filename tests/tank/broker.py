@@ -91,9 +91,11 @@ class Partition:
     bundles: list[tuple[int, int, bytes]] = field(default_factory=list)
     #: Who leads it, where another broker does.
     leader: tuple[str, int] | None = None
+    #: The last number that was given, where the messages with the last numbers are gone.
+    compacted_to: int = 0
 
     def end(self) -> int:
-        return self.bundles[-1][1] if self.bundles else 0
+        return max(self.compacted_to, self.bundles[-1][1] if self.bundles else 0)
 
     def first(self) -> int:
         return self.bundles[0][0] if self.bundles else 0
@@ -104,6 +106,11 @@ class Partition:
     def trim(self, sequence: int) -> None:
         """Drops the bundles that end before this message."""
         self.bundles = [entry for entry in self.bundles if entry[1] >= sequence]
+
+    def compact(self, sequence: int) -> None:
+        """Drops the bundles that begin at this message or behind it, as compaction may: their numbers stay given."""
+        self.compacted_to = self.end()
+        self.bundles = [entry for entry in self.bundles if entry[0] < sequence]
 
     def elsewhere(self) -> bytes:
         """The code for a partition that another broker leads."""
@@ -123,6 +130,8 @@ class Broker:
         self.grown = asyncio.Condition()
         #: Makes something else of an answer's frame; without a result the broker hangs up.
         self.spoil: Callable[[int, bytes], bytes | None] | None = None
+        #: Whether it waits for messages before it answers that there is none.
+        self.waits = True
         #: The connections there are.
         self.connections: set[asyncio.StreamWriter] = set()
         #: Released once for each connection that was closed.
@@ -209,7 +218,8 @@ class Broker:
             topics.append((topic, [struct.unpack("<HQI", request.take(14)) for _ in range(count)]))
         deadline = asyncio.get_running_loop().time() + wait / 1000
         async with self.grown:
-            while not any(self.is_ready(topic, *asked) for topic, all_asked in topics for asked in all_asked):
+            every = [(topic, *asked) for topic, all_asked in topics for asked in all_asked]
+            while self.waits and not any(self.is_ready(*asked) for asked in every):
                 left = deadline - asyncio.get_running_loop().time()
                 if left <= 0:
                     break

@@ -65,8 +65,14 @@ impl BrokerConnection {
         }
     }
 
+    /// Where the parts of an answer go; nowhere, where nobody waits for it any more.
     fn fetched(&mut self, user: u64) -> Option<&mut Fetched> {
-        self.calls.get_mut(&user).map(|waiting| &mut waiting.fetched)
+        let waiting = self.calls.get_mut(&user)?;
+        if waiting.call.reply.is_closed() {
+            waiting.fetched = Fetched::default();
+            return None;
+        }
+        Some(&mut waiting.fetched)
     }
 
     fn end(&mut self, user: u64, ended: impl FnOnce(Fetched) -> Ended) {
@@ -136,12 +142,12 @@ impl Application for BrokerConnection {
             }
             Event::Bundle { user, place, bundle } => {
                 if let Some(fetched) = self.fetched(user) {
-                    fetched.bundles.push((place, bundle));
+                    fetched.add(place, bundle);
                 }
             }
             Event::CutBundle { user, place, length } => {
                 if let Some(fetched) = self.fetched(user) {
-                    fetched.cut.push((place, length));
+                    fetched.add_cut(place, length);
                 }
             }
             Event::ConsumeEnded { user } => self.end(user, Ended::Fetched),
@@ -186,5 +192,45 @@ impl Application for BrokerConnection {
 
     fn handle_closed(&mut self, reason: &CloseReason) {
         self.give_up_held(reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use sbp_tank::{ClientConfig, Request};
+    use sbp_transport::Descriptors;
+    use tokio::runtime::Handle;
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_waits_for_any_more_is_not_collected() {
+        let limit = Duration::from_secs(1);
+        let config = ClientConfig::default();
+        let shared = Shared::new("127.0.0.1:1", limit, config, Descriptors::new(1), Handle::current());
+        let now = Instant::now();
+        let (mut calls, mut connection) = (BrokerConnection::new(shared, 1), Connection::client(config, now));
+        let (reply, waits) = oneshot::channel();
+        let call = Call {
+            request: Request::Status,
+            reply,
+        };
+        let fetched = Fetched::default();
+        calls.calls.insert(1, Waiting { call, fetched });
+        let mut receive = |calls: &mut BrokerConnection| {
+            let bundle = Event::Bundle {
+                user: 1,
+                place: 0,
+                bundle: Bytes::from_static(b"bundle"),
+            };
+            calls.handle_event(&mut connection, now, bundle);
+            calls.calls.get(&1).map(|waiting| waiting.fetched.bundles.len())
+        };
+        assert_eq!(receive(&mut calls), Some(1));
+        assert_eq!(receive(&mut calls), Some(2));
+        drop(waits);
+        assert_eq!(receive(&mut calls), Some(0));
     }
 }

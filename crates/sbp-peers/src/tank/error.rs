@@ -68,7 +68,7 @@ pub struct Gap {
     pub partition: u16,
     /// The first number that is missing.
     pub from: u64,
-    /// The first number that is kept.
+    /// The first number that is kept, or the end of what is read if that comes before.
     pub to: u64,
 }
 

@@ -7,6 +7,7 @@ mod broker;
 mod bundles;
 mod connection;
 mod error;
+mod positions;
 mod reader;
 mod shared;
 

@@ -5,25 +5,17 @@
 //! the next request of their partitions is on its way.
 
 use std::collections::{HashSet, VecDeque};
-use std::net::SocketAddrV4;
 use std::time::Duration;
 
-use sbp_tank::{BundleHead, ConsumedFrom, Numbering, PARTITIONS, PartitionState, Span};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
 
 use super::broker::{Broker, Served};
 use super::bundles::{Collector, ReadBatch, ReadBundle};
-use super::error::{Gap, TankError, TankErrorKind};
+use super::error::{TankError, TankErrorKind};
+use super::positions::{Asked, Part, Positions, Wanted};
 use super::shared::Fetched;
 
-/// Bytes asked for of one partition.
-const FETCH_SIZE: u32 = 4 << 20;
-/// Bytes asked for of one of many partitions: as many fit into one request as it may name.
-const LEAST_FETCHED: u32 = 256 << 10;
-/// Bytes asked for of all partitions of one request.
-const ALL_FETCHED: u32 = 64 << 20;
-/// Bytes asked for of one partition at most: no bundle has as many.
-const MOST_FETCHED: u32 = 128 << 20;
 /// While fewer bytes than these wait to be handed out, more are asked for.
 const READ_AHEAD: usize = 8 << 20;
 /// How long a request waits for messages.
@@ -77,42 +69,15 @@ pub struct ReadOptions {
     pub end: End,
 }
 
-/// A partition that is being read.
-#[derive(Debug, Clone, Copy)]
-struct Position {
-    partition: u16,
-    /// The next message wanted.
-    next: u64,
-    /// In front of which number reading ends.
-    until: u64,
-    fetch_size: u32,
-    /// Who leads it, where that is not the broker that was named.
-    leader: Option<SocketAddrV4>,
-    /// Whether that was said by the last answer: brokers that name each other are not followed any further.
-    was_redirected: bool,
-    /// Whether a request for it is under way.
-    is_asked: bool,
-}
-
-/// A request that is over.
-#[derive(Debug)]
-struct Asked {
-    /// What was asked for.
-    from: Vec<ConsumedFrom>,
-    /// Which broker was asked.
-    endpoint: String,
-    fetched: Result<Fetched, TankError>,
-}
-
 /// Reads partitions of a topic, bundle by bundle; those of one partition in their order.
 ///
 /// A step that is dropped loses nothing. After an error the next step goes on: behind the gap where messages are gone, otherwise where the error was.
 #[derive(Debug)]
 pub struct Reader {
     broker: Broker,
-    topic: String,
-    positions: Vec<Position>,
-    asked: JoinSet<Asked>,
+    positions: Positions,
+    /// The requests under way, each with the broker that is asked.
+    asked: JoinSet<(String, Asked)>,
     ready: VecDeque<ReadBundle>,
     /// Bytes of them.
     ready_bytes: usize,
@@ -159,12 +124,12 @@ impl Reader {
         served: &[Option<Served>],
         parts: impl Iterator<Item = ReadPart>,
     ) -> Result<Self, TankError> {
-        let mut positions = Vec::new();
+        let mut numbers = Vec::new();
         let mut seen = HashSet::new();
         for part in parts.filter(|part| seen.insert(part.partition)) {
             let error = match served.get(usize::from(part.partition)) {
                 Some(Some(served)) => {
-                    positions.push(position(part, *served));
+                    numbers.push(numbered(part, *served));
                     continue;
                 }
                 Some(None) => {
@@ -174,15 +139,9 @@ impl Reader {
             };
             return Err(error.about(topic, Some(part.partition)).at(broker.address()));
         }
-        positions.retain(|position| position.next < position.until);
-        let share = ALL_FETCHED / u32::try_from(positions.len().max(1)).unwrap_or(u32::MAX);
-        for position in &mut positions {
-            position.fetch_size = share.clamp(LEAST_FETCHED, FETCH_SIZE);
-        }
         Ok(Self {
             broker,
-            topic: topic.to_owned(),
-            positions,
+            positions: Positions::new(topic, numbers),
             asked: JoinSet::new(),
             ready: VecDeque::new(),
             ready_bytes: 0,
@@ -212,7 +171,7 @@ impl Reader {
                 Some(Ok(asked)) => self.take(asked),
                 // Nobody aborts it: it panicked, or the runtime ends.
                 Some(Err(ended)) => {
-                    self.positions.iter_mut().for_each(|position| position.is_asked = false);
+                    self.positions.forget_requests();
                     return Err(TankError::new(TankErrorKind::Lost, ended.to_string()).for_good());
                 }
             }
@@ -233,7 +192,7 @@ impl Reader {
             };
             let about = |error: TankError, reader: &Self| {
                 error
-                    .about(&reader.topic, Some(bundle.partition))
+                    .about(reader.positions.topic(), Some(bundle.partition))
                     .at(reader.broker.address())
             };
             let collected = self.collect(&bundle).map_err(|error| about(error, self))?;
@@ -253,7 +212,9 @@ impl Reader {
             added = collector.add(&bundle);
         }
         if added.is_err() {
-            self.go_back(first.partition, collector.next(), first.until);
+            self.ready.retain(|bundle| bundle.partition != first.partition);
+            self.ready_bytes = self.ready.iter().map(ReadBundle::length).sum();
+            self.positions.go_back(first.partition, collector.next(), first.until);
         }
         let batches = collector.into_batches()?;
         match added {
@@ -262,208 +223,59 @@ impl Reader {
         }
     }
 
-    /// Has a partition read again from a message on.
-    fn go_back(&mut self, partition: u16, from: u64, until: u64) {
-        self.ready.retain(|bundle| bundle.partition != partition);
-        self.ready_bytes = self.ready.iter().map(ReadBundle::length).sum();
-        let found = self
-            .positions
-            .iter_mut()
-            .find(|position| position.partition == partition);
-        match found {
-            Some(position) => position.next = from,
-            None => self.positions.push(Position {
-                next: from,
-                ..Position::new(partition, until)
-            }),
-        }
-    }
-
-    /// Asks for the partitions that no request is under way for.
+    /// Sends the requests that are wanted.
     fn ask(&mut self) {
-        while let Some(leader) = self.positions.iter().find(|one| !one.is_asked).map(|one| one.leader) {
-            let mut from = Vec::new();
-            let mut left = ALL_FETCHED;
-            let idle = self
-                .positions
-                .iter_mut()
-                .filter(|one| !one.is_asked && one.leader == leader);
-            for position in idle.take(PARTITIONS) {
-                if !from.is_empty() && position.fetch_size > left {
-                    break;
-                }
-                left = left.saturating_sub(position.fetch_size);
-                position.is_asked = true;
-                from.push(ConsumedFrom {
-                    partition: position.partition,
-                    sequence: position.next,
-                    fetch_size: position.fetch_size,
-                });
-            }
-            let (broker, topic) = (self.broker.clone(), self.topic.clone());
-            let request = async move {
+        while let Some(wanted) = self.positions.next_request() {
+            let (broker, topic) = (self.broker.clone(), self.positions.topic().to_owned());
+            let (leader, from) = (wanted.leader, wanted.from.clone());
+            let consume = async move {
                 let asked = match leader {
                     Some(leader) => broker.leader(leader),
                     None => Ok(broker.clone()),
                 };
                 let endpoint = asked.as_ref().unwrap_or(&broker).address();
                 let fetched = match asked {
-                    Ok(broker) => broker.consume(&topic, from.clone(), WAIT).await,
+                    Ok(broker) => broker.consume(&topic, from, WAIT).await,
                     Err(error) => Err(error),
                 };
-                Asked {
-                    from,
-                    endpoint,
-                    fetched,
-                }
+                (endpoint, fetched)
             };
-            self.asked.spawn_on(request, self.broker.runtime());
+            self.asked.spawn_on(ask_in_time(wanted, consume), self.broker.runtime());
         }
     }
 
-    /// Takes over what an answer has, and moves behind it.
-    fn take(&mut self, asked: Asked) {
-        for from in &asked.from {
-            if let Some(position) = self.positions.iter_mut().find(|one| one.partition == from.partition) {
-                position.is_asked = false;
-            }
-        }
-        match asked.fetched {
-            Ok(fetched) => {
-                for place in 0..fetched.partitions.len() {
-                    if let Err(error) = self.take_partition(&asked.from, &fetched, place) {
-                        self.errors.push_back(error.at(asked.endpoint.clone()));
-                    }
-                }
-            }
-            Err(error) => self.errors.push_back(error.about(&self.topic, None)),
-        }
-        self.positions.retain(|position| position.next < position.until);
-    }
-
-    /// Takes over what an answer has of one partition. One without a whole bundle stays where it is.
-    fn take_partition(&mut self, asked: &[ConsumedFrom], fetched: &Fetched, place: usize) -> Result<(), TankError> {
-        let Some(told) = fetched.partitions.get(place) else {
-            return Ok(());
-        };
-        let Some(partition) = told.partition else {
-            return Err(
-                TankError::new(TankErrorKind::UnknownName, "the broker has no such topic").about(&self.topic, None),
-            );
-        };
-        let about = |error: TankError| error.about(&self.topic, Some(partition));
-        let Some(from) = asked.iter().find(|from| from.partition == partition) else {
-            let what = "the broker answers what was not asked";
-            return Err(about(TankError::new(TankErrorKind::Peer, what)));
-        };
-        let found = self
-            .positions
-            .iter_mut()
-            .find(|position| position.partition == partition);
-        // One that was sent back meanwhile wants something else by now.
-        let Some(position) = found.filter(|position| position.next == from.sequence) else {
-            return Ok(());
-        };
-        let base = match told.state {
-            PartitionState::Data { base, .. } => base,
-            state => return position.refused(state).map_err(about),
-        };
-        position.was_redirected = false;
-        let mut numbering = Numbering::new(base);
-        let mut is_empty = true;
-        for (_, bytes) in fetched.bundles.iter().filter(|(at, _)| *at == place) {
-            is_empty = false;
-            let numbered = BundleHead::decode(bytes).and_then(|head| numbering.number_head(&head));
-            let damaged = |fault| TankError::of_fault("a bundle", fault).with_sequence(position.next);
-            let span: Span = numbered.map_err(|fault| about(damaged(fault)))?;
-            // The first bundle may begin, and even end, before what was asked for.
-            if span.last < position.next || span.first >= position.until {
-                continue;
-            }
-            let bundle = ReadBundle::new(partition, span, position.next, position.until, bytes.clone());
-            self.ready_bytes += bundle.length();
-            self.ready.push_back(bundle);
-            position.next = span.last.saturating_add(1);
-        }
-        match fetched.cut.iter().find(|(at, _)| *at == place) {
-            Some((_, length)) if is_empty => position.ask_for_more(*length).map_err(about),
-            _ => Ok(()),
-        }
+    /// Takes over what an answer has.
+    fn take(&mut self, (endpoint, asked): (String, Asked)) {
+        let taken = self.positions.take(asked);
+        let errors = taken.errors.into_iter().map(|error| error.at(endpoint.clone()));
+        self.errors.extend(errors);
+        self.ready_bytes += taken.bundles.iter().map(ReadBundle::length).sum::<usize>();
+        self.ready.extend(taken.bundles);
     }
 }
 
-impl Position {
-    /// The beginning of a partition.
-    fn new(partition: u16, until: u64) -> Self {
-        Self {
-            partition,
-            next: 1,
-            until,
-            fetch_size: FETCH_SIZE,
-            leader: None,
-            was_redirected: false,
-            is_asked: false,
-        }
+/// Asks when its time has come, and says how long the answer took. Nothing shortens the pause before that: whatever comes
+/// meanwhile, this broker has had nothing for these partitions a moment ago.
+async fn ask_in_time(
+    wanted: Wanted,
+    consume: impl Future<Output = (String, Result<Fetched, TankError>)>,
+) -> (String, Asked) {
+    if !wanted.pause.is_zero() {
+        sleep(wanted.pause).await;
     }
-
-    /// The first bundle has so many bytes, and does not fit into what was asked for; 0: nobody knows how many.
-    fn ask_for_more(&mut self, length: usize) -> Result<(), TankError> {
-        if self.fetch_size >= MOST_FETCHED {
-            let what = "the broker cuts a bundle although all of it was asked for";
-            return Err(TankError::new(TankErrorKind::Peer, what).with_sequence(self.next));
-        }
-        let wanted = u32::try_from(length).unwrap_or(u32::MAX);
-        self.fetch_size = wanted.max(self.fetch_size.saturating_mul(2)).min(MOST_FETCHED);
-        Ok(())
-    }
-
-    /// The broker does not serve what was asked for. Another one that leads the partition is asked next.
-    fn refused(&mut self, state: PartitionState) -> Result<(), TankError> {
-        let error = match state {
-            PartitionState::OtherLeader(leader) if !self.was_redirected => {
-                self.leader = Some(leader);
-                self.was_redirected = true;
-                return Ok(());
-            }
-            PartitionState::OutOfBounds {
-                high_water,
-                first_available,
-            } => return Err(self.out_of_bounds(high_water, first_available)),
-            PartitionState::UnknownTopic | PartitionState::UnknownPartition => {
-                TankError::new(TankErrorKind::UnknownName, "the broker has no such partition")
-            }
-            PartitionState::OtherLeader(leader) => {
-                let what = format!("the broker that was named as the partition's leader names another one, {leader}");
-                TankError::new(TankErrorKind::Refused, what).for_now()
-            }
-            _ => TankError::new(
-                TankErrorKind::Refused,
-                "the broker does not serve the partition at the moment",
-            )
-            .for_now(),
-        };
-        self.was_redirected = false;
-        Err(error.with_sequence(self.next))
-    }
-
-    /// The next message is not there. Where it was, reading goes on at the first one that there is.
-    fn out_of_bounds(&mut self, high_water: u64, first: u64) -> TankError {
-        let next = self.next;
-        let what = format!("message {next} is not there: the first is {first}, the last {high_water}");
-        let error = TankError::new(TankErrorKind::OutOfRange, what).with_sequence(next);
-        if next >= first {
-            return error;
-        }
-        self.next = first;
-        error.with_gap(Gap {
-            partition: self.partition,
-            from: next,
-            to: first,
-        })
-    }
+    let begun = Instant::now();
+    let (endpoint, fetched) = consume.await;
+    let asked = Asked {
+        id: wanted.id,
+        from: wanted.from,
+        fetched,
+        took: begun.elapsed(),
+    };
+    (endpoint, asked)
 }
 
-fn position(part: ReadPart, (bounds, leader): Served) -> Position {
+/// A part of a partition in numbers.
+fn numbered(part: ReadPart, (bounds, leader): Served) -> Part {
     // Partitions begin with message 1.
     let (first, end) = (bounds.first.max(1), bounds.high_water.saturating_add(1));
     let next = match part.start {
@@ -478,9 +290,88 @@ fn position(part: ReadPart, (bounds, leader): Served) -> Position {
         End::At(sequence) => sequence,
         End::Never => u64::MAX,
     };
-    Position {
+    Part {
+        partition: part.partition,
         next,
+        until,
+        high_water: bounds.high_water,
         leader,
-        ..Position::new(part.partition, until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sbp_tank::{ConsumedPartition, PartitionState};
+
+    use super::*;
+
+    /// What a broker answers at once that has nothing for the partitions.
+    fn nothing(wanted: &Wanted) -> Fetched {
+        let told = wanted.from.iter().map(|from| ConsumedPartition {
+            topic: String::from("t"),
+            partition: Some(from.partition),
+            state: PartitionState::Data {
+                base: Some(0),
+                high_water: 0,
+                length: 0,
+            },
+        });
+        Fetched {
+            partitions: told.collect(),
+            ..Fetched::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broker_that_does_not_wait_is_asked_with_pauses_up_to_a_second() {
+        let part = |partition| Part {
+            partition,
+            next: 1,
+            until: u64::MAX,
+            high_water: 0,
+            leader: None,
+        };
+        let mut positions = Positions::new("t", [part(0), part(1)]);
+        let begun = Instant::now();
+        let mut asked_after = Vec::new();
+        for _ in 0..10 {
+            let wanted = positions.next_request().expect("both are idle");
+            assert_eq!(positions.next_request(), None, "both are asked for together");
+            let fetched = nothing(&wanted);
+            let mut asked = JoinSet::new();
+            asked.spawn(ask_in_time(wanted, async move {
+                (begun.elapsed().as_millis().to_string(), Ok(fetched))
+            }));
+            let (at, asked) = asked.join_next().await.expect("a request").expect("it ends");
+            asked_after.push(at.parse::<u64>().expect("milliseconds"));
+            positions.take(asked);
+        }
+        let pauses: Vec<_> = asked_after.windows(2).map(|two| two[1] - two[0]).collect();
+        assert_eq!(asked_after[0], 0);
+        assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_broker_that_waits_is_asked_again_at_once() {
+        let part = Part {
+            partition: 0,
+            next: 1,
+            until: u64::MAX,
+            high_water: 0,
+            leader: None,
+        };
+        let mut positions = Positions::new("t", [part]);
+        for _ in 0..3 {
+            let wanted = positions.next_request().expect("it is idle");
+            assert_eq!(wanted.pause, Duration::ZERO);
+            let fetched = nothing(&wanted);
+            let waits = async {
+                sleep(WAIT).await;
+                (String::new(), Ok(fetched))
+            };
+            let (_, asked) = ask_in_time(wanted, waits).await;
+            assert_eq!(asked.took, WAIT);
+            positions.take(asked);
+        }
     }
 }

@@ -13,12 +13,16 @@ use tokio::sync::{oneshot, watch};
 
 use super::error::TankErrorKind;
 
-/// The pauses between attempts to connect.
-const BACK_OFF: BackOff = BackOff {
+/// The pauses between attempts to connect, and between requests that a broker answers at once with nothing.
+pub(super) const BACK_OFF: BackOff = BackOff {
     first: Duration::from_millis(20),
     longest: Duration::from_secs(1),
     least: 0.5,
 };
+
+/// Bundles that are taken out of one answer: each takes memory of its own, and may have no more than a byte. Those behind them
+/// are asked for again.
+const MOST_BUNDLES: usize = 1 << 20;
 
 /// What a Consume brought.
 #[derive(Debug, Default)]
@@ -28,6 +32,20 @@ pub(super) struct Fetched {
     pub(super) bundles: Vec<(usize, Bytes)>,
     /// Bundles that were cut: the place of the partition, and the bundle's length; 0: unknown.
     pub(super) cut: Vec<(usize, usize)>,
+}
+
+impl Fetched {
+    pub(super) fn add(&mut self, place: usize, bundle: Bytes) {
+        if self.bundles.len() < MOST_BUNDLES {
+            self.bundles.push((place, bundle));
+        }
+    }
+
+    pub(super) fn add_cut(&mut self, place: usize, length: usize) {
+        if self.bundles.len() < MOST_BUNDLES {
+            self.cut.push((place, length));
+        }
+    }
 }
 
 /// How a call ended.
@@ -201,4 +219,21 @@ impl Shared {
 /// A receiver that is gone has given up on the call.
 pub(super) fn tell(call: Call, ended: Ended) {
     drop(call.reply.send(ended));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_answer_takes_up_is_bounded_in_bundles_too() {
+        let mut fetched = Fetched::default();
+        for place in 0..MOST_BUNDLES + 9 {
+            fetched.add(place, Bytes::new());
+        }
+        fetched.add_cut(MOST_BUNDLES + 9, 0);
+        // Those behind the last one are asked for again: none of them is taken without those in front of it.
+        assert_eq!(fetched.bundles.last().map(|(place, _)| *place), Some(MOST_BUNDLES - 1));
+        assert_eq!(fetched.cut, []);
+    }
 }
