@@ -145,6 +145,8 @@ def test_places(broker: tank.Broker) -> None:
             broker.read("t", **places)
     with pytest.raises(TypeError, match="no place is named for partition 1"):
         broker.read("t", [0, 1], start={0: 1})
+    with pytest.raises(TypeError, match="no place is named for partition 1"):
+        broker.read("t", start={0: 1}, end={0: 2, 1: 2})
 
 
 def test_numbers_with_gaps_are_those_of_the_records_and_are_counted(running: Running, broker: tank.Broker) -> None:

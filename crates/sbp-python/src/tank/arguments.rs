@@ -80,10 +80,15 @@ pub(super) fn request(
             end: end.map_or(Ok(End::Never), end_of)?,
         }));
     }
-    let all = match (named, starts.or(ends)) {
-        (Some(named), _) => named,
-        (None, Some(mapping)) => numbers(mapping.keys()?.as_any())?,
-        (None, None) => Vec::new(),
+    let all = match named {
+        Some(named) => named,
+        None => {
+            let mut all = Vec::new();
+            for places in [starts, ends].into_iter().flatten() {
+                all.extend(numbers(places.keys()?.as_any())?);
+            }
+            all
+        }
     };
     let part = |partition: u16| {
         Ok(ReadPart {
