@@ -20,12 +20,16 @@ if TYPE_CHECKING:
 
     from ._native import Histogram
 
-__all__ = ["ClientCollector"]
+__all__ = ["BrokerCollector", "ClientCollector"]
 
 
 class _Counting(Protocol):
     def stats(self) -> dict[str, float]: ...
     def metrics(self) -> dict[str, Histogram]: ...
+
+
+class _Reading(Protocol):
+    def stats(self) -> dict[str, int]: ...
 
 
 #: What ``stats()`` calls it, the metric, and what it is. Counters since the client was made.
@@ -53,6 +57,12 @@ _HISTOGRAMS = (
     ("fetch_seconds", "FETCHes that do not wait for data, from their send to the end of the answer"),
     ("fetch_wait_seconds", "FETCHes that may wait for data, the waiting included"),
     ("call_seconds", "Other requests, from their send to the end of the answer"),
+)
+#: What ``stats()`` of a broker calls it, the metric, and what it is.
+_OF_BROKERS = (
+    ("messages", "messages", "Messages read"),
+    ("skipped", "skipped_numbers", "Numbers that no message has any more, in front of messages that were read"),
+    ("lost", "lost_messages", "Messages that were gone before they were read"),
 )
 _QUANTILES = (("0.5", "rtt_p50"), ("0.9", "rtt_p90"), ("0.99", "rtt_p99"), ("1", "rtt_max"))
 
@@ -107,4 +117,32 @@ class ClientCollector:
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: so a registry does not ask the client when this is registered."""
+        return iter(())
+
+
+class BrokerCollector:
+    """A collector for a registry of ``prometheus_client``: what ``stats()`` of a broker of :mod:`sbp_native.tank`
+    tells, asked at every scrape.
+
+    Counters ``sbp_tank_messages_total``, ``sbp_tank_skipped_numbers_total`` and ``sbp_tank_lost_messages_total`` with
+    the label ``client``.
+    """
+
+    def __init__(self, broker: _Reading, *, name: str = "") -> None:
+        """``name`` is the label ``client``: brokers in one registry need different ones."""
+        self._broker = broker
+        self._name = name
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now; what a registry calls."""
+        from prometheus_client.core import CounterMetricFamily
+
+        stats = self._broker.stats()
+        for key, name, text in _OF_BROKERS:
+            counter = CounterMetricFamily(f"sbp_tank_{name}", text, labels=["client"])
+            counter.add_metric([self._name], stats[key])
+            yield counter
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: so a registry does not ask the broker when this is registered."""
         return iter(())

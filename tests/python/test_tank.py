@@ -14,12 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import prometheus_client
 import pyarrow as pa
 import pytest
 
 import sbp_native as sbp
 from sbp_native import tank
 from sbp_native.errors import ClosedError, IndeterminateError, InvalidRequestError
+from sbp_native.metrics import BrokerCollector
 from tank.broker import CONSUME, PARTITIONS, PRODUCE, Running
 
 PAGE = Path(__file__).parents[2] / "docs" / "tank.md"
@@ -163,6 +165,24 @@ def test_numbers_with_gaps_are_those_of_the_records_and_are_counted(running: Run
     assert broker.stats() == {"messages": 4, "skipped": 16, "lost": 0}
     [part] = broker.read("t", start=11, end=21)
     assert (part.offsets, part.values) == ((13, 20), [b"b", b"c"])
+
+
+def test_the_figures_of_a_broker_are_those_of_a_registry(running: Running, broker: tank.Broker) -> None:
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(BrokerCollector(broker, name="orders"))
+    for n in range(4):
+        broker.produce("t", 0, [b"%d" % n])
+    running.do(lambda: running.partition(b"t", 0).trim(3))
+    add(running, sparse((10, b"a"), (12, b"b")))
+    batches = broker.read("t", start=1, end="latest")
+    with pytest.raises(tank.TankOutOfRangeError):
+        next(batches)
+    assert sum(len(batch) for batch in batches) == 4
+    assert broker.stats() == {"messages": 4, "skipped": 6, "lost": 2}
+    figures = ("messages", "skipped_numbers", "lost_messages")
+    told = [registry.get_sample_value(f"sbp_tank_{name}_total", {"client": "orders"}) for name in figures]
+    assert told == [4, 6, 2]
+    assert len(list(BrokerCollector(broker).collect())) == len(broker.stats()), "every figure has its metric"
 
 
 def test_reading_goes_on_and_waits(running: Running, broker: tank.Broker) -> None:
