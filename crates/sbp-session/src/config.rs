@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_frame::{CallId, MAX_FRAME_LENGTH};
+use sbp_wire::{Pace, Patience};
 
 /// Which end of the connection a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,17 +172,18 @@ impl SessionConfig {
 
     /// The defaults for `role`.
     pub fn new(role: Role) -> Self {
+        let (pace, patience) = (Pace::default(), Patience::default());
         Self {
             role,
             limits: Limits::default(),
-            heartbeat_interval: Duration::from_secs(30),
-            silent_intervals: 3,
+            heartbeat_interval: patience.interval,
+            silent_intervals: patience.silent_intervals,
             grace: Duration::from_secs(10),
             flush_timeout: Duration::from_secs(1),
-            stall_timeout: Duration::from_secs(30),
-            short_stall_timeout: Duration::from_millis(1_500),
-            head_timeout: Duration::from_secs(5),
-            body_bytes_per_second: 16 * 1024,
+            stall_timeout: patience.stall,
+            short_stall_timeout: patience.short_stall,
+            head_timeout: pace.head_timeout,
+            body_bytes_per_second: pace.bytes_per_second,
             violation_header: Bytes::new(),
             authentication: None,
             first_call_id: CallId::FIRST,
@@ -191,6 +193,22 @@ impl SessionConfig {
                 Role::Client => 64 * 1024,
                 Role::Server => 0,
             },
+        }
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        Pace {
+            head_timeout: self.head_timeout,
+            bytes_per_second: self.body_bytes_per_second,
+        }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        Patience {
+            interval: self.heartbeat_interval,
+            silent_intervals: self.silent_intervals,
+            stall: self.stall_timeout,
+            short_stall: self.short_stall_timeout,
         }
     }
 }

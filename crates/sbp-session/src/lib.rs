@@ -23,14 +23,12 @@
     )
 )]
 
-mod arrival;
 mod budget;
 mod config;
 mod endpoint;
 mod error;
 mod event;
 mod id_table;
-mod keepalive;
 mod outgoing;
 mod own_calls;
 mod peer_calls;

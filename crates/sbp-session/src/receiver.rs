@@ -5,8 +5,7 @@ use std::mem;
 use bytes::{Buf, BufMut, Bytes, BytesMut, buf::Limit};
 use sbp_buffers::Recycler;
 use sbp_frame::{Checksum, MAGIC, PRELUDE_LENGTH, Payload, Prelude, aligned_buffer, checksum};
-
-use crate::arrival::Part;
+use sbp_wire::Part;
 
 /// The first receive block of a connection, and of an idle one. Small, because there may be thousands of those; a read
 /// that fills its block doubles the next one.

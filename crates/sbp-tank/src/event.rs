@@ -151,6 +151,17 @@ pub enum CloseReason {
     /// The broker did not send the Ping with which each connection begins.
     #[error("the peer did not greet within {0:?}, as TANK brokers do")]
     NotGreeted(Duration),
+    /// Nothing was received for too long.
+    #[error("nothing was received for {0:?}")]
+    Silent(Duration),
+    /// A request arrived too slowly.
+    #[error("a request came in too slowly: {bytes} bytes of it within {within:?}")]
+    TooSlow {
+        /// Bytes received of the present part of the request (its head of 5 bytes, or the rest) after its first bytes.
+        bytes: u64,
+        /// The time since those first bytes.
+        within: Duration,
+    },
     /// Queued bytes could not be written for too long.
     #[error("the peer took no bytes for {0:?}")]
     Stalled(Duration),
@@ -165,7 +176,16 @@ impl PartialEq for CloseReason {
             (Self::Local, Self::Local) => true,
             (Self::Peer { is_idle: one }, Self::Peer { is_idle: two }) => one == two,
             (Self::Violation(one), Self::Violation(two)) => one == two,
-            (Self::NotGreeted(one), Self::NotGreeted(two)) | (Self::Stalled(one), Self::Stalled(two)) => one == two,
+            (Self::NotGreeted(one), Self::NotGreeted(two))
+            | (Self::Silent(one), Self::Silent(two))
+            | (Self::Stalled(one), Self::Stalled(two)) => one == two,
+            (
+                Self::TooSlow { bytes, within },
+                Self::TooSlow {
+                    bytes: others,
+                    within: other,
+                },
+            ) => (bytes, within) == (others, other),
             (Self::Transport(one), Self::Transport(two)) => one.kind() == two.kind(),
             _ => false,
         }

@@ -2,7 +2,8 @@
 //!
 //! [`Endpoint`] is one end of a connection as its driver sees it, whatever it speaks. Below that is what protocols share:
 //! [`WriteQueue`] (bytes on their way to a socket), [`Intake`] (bytes that have arrived, and frames cut out of them),
-//! [`Payload`] (received bytes in several pieces) and [`Deadlines`] (which of many calls runs out of time next).
+//! [`Payload`] (received bytes in several pieces), [`Deadlines`] (which of many calls runs out of time next), [`Arrival`] (whether a
+//! frame arrives fast enough) and [`Keepalive`] (whether the peer says and takes anything).
 
 // This crate handles bytes of a peer: no input may cause a panic or a silent truncation.
 #![cfg_attr(
@@ -16,18 +17,22 @@
     )
 )]
 
+mod arrival;
 mod checksum;
 mod deadlines;
 mod endpoint;
 mod intake;
+mod keepalive;
 mod payload;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod write_queue;
 
+pub use arrival::{Arrival, Pace, Part, TooSlow};
 pub use checksum::{Checksum, checksum};
 pub use deadlines::Deadlines;
 pub use endpoint::{Endpoint, Reason};
 pub use intake::Intake;
+pub use keepalive::{Due, Keepalive, Patience};
 pub use payload::{Payload, aligned_buffer};
 pub use write_queue::{SHARE_FROM, WHOLE_UP_TO, WriteQueue};

@@ -92,6 +92,14 @@ impl TankServer {
     /// # Errors
     /// [`TankError`].
     pub fn start(client: &Client, config: &TankConfig) -> Result<Self, TankError> {
+        Self::start_with(client, config, ServerConfig::default())
+    }
+
+    /// As [`Self::start`], with limits for each connection that are not the usual ones.
+    ///
+    /// # Errors
+    /// [`TankError`].
+    pub fn start_with(client: &Client, config: &TankConfig, each: ServerConfig) -> Result<Self, TankError> {
         check_address(config)?;
         let runtime = client.runtime().clone();
         let _inside = runtime.enter();
@@ -109,6 +117,7 @@ impl TankServer {
                 strangers: 0,
             }),
             guests: Arc::clone(&guests),
+            each,
             too_many: LogRateLimiter::default(),
         };
         let settings = AcceptorSettings {
@@ -203,6 +212,8 @@ struct Doorkeeper {
     shared: Arc<Shared>,
     places: Arc<Places>,
     guests: Arc<Guests>,
+    /// How each connection is served.
+    each: ServerConfig,
     too_many: LogRateLimiter,
 }
 
@@ -257,7 +268,7 @@ impl Reception for Doorkeeper {
     }
 
     fn serve(&self, guest: &Guest, _: SocketAddr, _: Option<Arc<str>>, since: Instant) -> (Connection, TankConnection) {
-        let connection = Connection::server(ServerConfig::default(), since);
+        let connection = Connection::server(self.each, since);
         let application = TankConnection::new(Arc::clone(&self.shared), guest.mailbox.clone());
         (connection, application)
     }

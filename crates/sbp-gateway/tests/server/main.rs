@@ -6,6 +6,8 @@
 mod clients;
 mod lives;
 mod numbers;
+mod raw;
+mod slow;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

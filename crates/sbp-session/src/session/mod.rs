@@ -12,12 +12,11 @@ use std::{collections::VecDeque, io::IoSlice, time::Instant};
 
 use bytes::{BytesMut, buf::Limit};
 use sbp_frame::WriteQueue;
+use sbp_wire::{Arrival, Keepalive};
 
 use crate::{
     Authentication, CloseReason, Event, Role, SessionConfig, SessionStats,
-    arrival::Arrival,
     budget::Budget,
-    keepalive::Keepalive,
     own_calls::OwnCalls,
     peer_calls::PeerCalls,
     phase::{Phase, Step},
@@ -96,12 +95,12 @@ impl Session {
         Self {
             now,
             receiver,
-            arrival: Arrival::new(&config),
+            arrival: Arrival::new(config.pace()),
             queue: WriteQueue::new(),
             events,
             own: OwnCalls::new(config.first_call_id),
             peer: PeerCalls::new(),
-            keepalive: Keepalive::new(&config, now),
+            keepalive: Keepalive::new(config.patience(), now),
             discards: Budget::new(limits.discards, limits.discards_per_second, now),
             pings: Budget::new(limits.pings, limits.pings_per_second, now),
             stats: SessionStats::default(),

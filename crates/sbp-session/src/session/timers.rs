@@ -40,7 +40,10 @@ impl Session {
     fn check_arrival(&mut self) {
         self.note_room();
         if let Some(slow) = self.arrival.check(self.now) {
-            self.end_for_slowness(slow);
+            self.end_for_slowness(CloseReason::TooSlow {
+                bytes: slow.bytes,
+                within: slow.within,
+            });
         }
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::{BytesMut, buf::Limit};
-use sbp_wire::Endpoint;
+use sbp_wire::{Endpoint, TooSlow};
 
-use super::{Connection, Phase, Role, STALL};
+use super::{Connection, Phase, Role};
 use crate::event::{CallFailure, CloseReason, Event};
 
 impl Endpoint for Connection {
@@ -24,6 +24,7 @@ impl Endpoint for Connection {
 
     fn handle_received(&mut self, count: usize, now: Instant) {
         self.advance_time(now);
+        self.bytes_in = self.bytes_in.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
         self.intake.note_received(count);
         self.parse();
     }
@@ -62,7 +63,7 @@ impl Endpoint for Connection {
     fn handle_written(&mut self, count: usize, now: Instant) {
         self.advance_time(now);
         self.queue.advance(count);
-        self.stuck_since = (!self.queue.is_empty()).then_some(self.now);
+        self.keepalive.note_written(!self.queue.is_empty(), self.now);
     }
 
     fn bytes_out(&self) -> u64 {
@@ -78,12 +79,13 @@ impl Endpoint for Connection {
             (Phase::Closed { .. }, _) => return None,
             (Phase::Flushing { until, .. }, _) => return Some(*until),
             (Phase::Open, Role::Client { greeted_by, calls, .. }) => {
-                [*greeted_by, calls.next_deadline()].into_iter().flatten().min()
+                [*greeted_by, calls.next_deadline(), self.keepalive.next_stall()]
             }
-            (Phase::Open, Role::Server { ping_at, .. }) => Some(*ping_at),
+            (Phase::Open, Role::Server { ping_at, arrival, .. }) => {
+                [Some(*ping_at), arrival.due(), Some(self.keepalive.next())]
+            }
         };
-        let stalled = self.stuck_since.map(|since| since + STALL);
-        of_role.into_iter().chain(stalled).min()
+        of_role.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -99,8 +101,17 @@ impl Endpoint for Connection {
             }
             Phase::Open => {}
         }
-        if self.stuck_since.is_some_and(|since| since + STALL <= self.now) {
-            return self.end_now(CloseReason::Stalled(STALL));
+        // A client has deadlines for its requests; for how long its broker says nothing else does not matter to it.
+        let may_be_silent = match &self.role {
+            Role::Client { .. } => true,
+            Role::Server { calls, .. } => !calls.is_empty(),
+        };
+        let due = self.keepalive.check(self.now, may_be_silent);
+        if let Some(patience) = due.stalled {
+            return self.end_now(CloseReason::Stalled(patience));
+        }
+        if due.silent {
+            return self.end_after_flush(CloseReason::Silent(self.keepalive.silence()));
         }
         match &mut self.role {
             Role::Client {
@@ -121,8 +132,10 @@ impl Endpoint for Connection {
                     });
                 }
             }
-            Role::Server { ping_at, .. } => {
-                if *ping_at <= self.now {
+            Role::Server { ping_at, arrival, .. } => {
+                if let Some(TooSlow { bytes, within }) = arrival.check(self.now) {
+                    self.end_after_flush(CloseReason::TooSlow { bytes, within });
+                } else if *ping_at <= self.now {
                     self.ping();
                 }
             }
@@ -147,6 +160,7 @@ impl Endpoint for Connection {
     fn set_tight(&mut self, tight: bool, now: Instant) {
         self.advance_time(now);
         self.tight = tight && matches!(self.role, Role::Server { .. });
+        self.keepalive.note_short(self.tight, self.now);
     }
 
     fn is_tight(&self) -> bool {

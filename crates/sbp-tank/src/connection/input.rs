@@ -64,13 +64,25 @@ impl Connection {
         while self.is_open() {
             if matches!(self.stage, Stage::Head) && !self.has_room() {
                 self.held = !self.intake.received().is_empty();
+                if let Role::Server { arrival, .. } = &mut self.role {
+                    // Nothing is read meanwhile, which is no fault of the client.
+                    arrival.stop();
+                }
                 return;
             }
             match self.step() {
                 Ok(Progress::GoesOn) => {}
-                Ok(Progress::NeedsBytes) => return,
+                Ok(Progress::NeedsBytes) => return self.note_arrival(),
                 Err(violation) => self.end_after_flush(CloseReason::Violation(violation)),
             }
+        }
+    }
+
+    /// Notes how much of a request has arrived.
+    fn note_arrival(&mut self) {
+        let part = self.part();
+        if let Role::Server { arrival, .. } = &mut self.role {
+            arrival.note(part, self.stats.frames_in, self.bytes_in, self.now);
         }
     }
 
@@ -141,6 +153,7 @@ impl Connection {
     }
 
     fn handle_request(&mut self, message: u8, payload: &Bytes) -> Result<(), Violation> {
+        self.keepalive.note_received(self.now);
         if message == PING {
             self.stats.pings += 1;
             return Ok(());

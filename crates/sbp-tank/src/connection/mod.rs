@@ -7,7 +7,7 @@ mod input;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use sbp_wire::{Intake, WriteQueue};
+use sbp_wire::{Arrival, Intake, Keepalive, Pace, Part, Patience, WriteQueue};
 use thiserror::Error;
 
 use self::calls::OwnCalls;
@@ -18,8 +18,6 @@ use crate::event::{Call, CallFailure, CloseReason, Event};
 use crate::fault::Fault;
 use crate::request::{PING, Request};
 
-/// How long a peer may take none of the bytes that wait for it.
-const STALL: Duration = Duration::from_secs(30);
 /// How long the last bytes may take to leave.
 const FLUSH: Duration = Duration::from_secs(5);
 
@@ -58,6 +56,10 @@ pub struct ServerConfig {
     pub request_bytes: usize,
     /// Bytes of answers that may wait for the client to take them.
     pub answer_bytes: usize,
+    /// How fast a request has to arrive that has begun to.
+    pub pace: Pace,
+    /// How long the client may say nothing while no request is under way, and take nothing.
+    pub patience: Patience,
 }
 
 impl Default for ServerConfig {
@@ -67,6 +69,8 @@ impl Default for ServerConfig {
             calls: 1_024,
             request_bytes: 64 << 20,
             answer_bytes: 64 << 20,
+            pace: Pace::default(),
+            patience: Patience::default(),
         }
     }
 }
@@ -112,6 +116,8 @@ enum Role {
         /// Bytes of the requests that are under way.
         bytes: usize,
         ping_at: Instant,
+        /// How fast the next request arrives. A client has deadlines for its answers instead.
+        arrival: Arrival,
     },
 }
 
@@ -145,8 +151,9 @@ pub struct Connection {
     intake: Intake,
     stage: Stage,
     queue: WriteQueue,
-    /// Since when the peer has taken none of the bytes that wait for it.
-    stuck_since: Option<Instant>,
+    keepalive: Keepalive,
+    /// Bytes received.
+    bytes_in: u64,
     events: VecDeque<Event>,
     stats: Stats,
     /// Whether parsing stopped at a limit with bytes left.
@@ -163,7 +170,7 @@ impl Connection {
             greeted_by: Some(now + config.greeting),
             calls: OwnCalls::default(),
         };
-        Self::new(role, now)
+        Self::new(role, Patience::default(), now)
     }
 
     /// A broker's end of a new connection, which begins with a Ping.
@@ -175,13 +182,14 @@ impl Connection {
             last: 0,
             bytes: 0,
             ping_at: now,
+            arrival: Arrival::new(config.pace),
         };
-        let mut connection = Self::new(role, now);
+        let mut connection = Self::new(role, config.patience, now);
         connection.ping();
         connection
     }
 
-    fn new(role: Role, now: Instant) -> Self {
+    fn new(role: Role, patience: Patience, now: Instant) -> Self {
         Self {
             role,
             phase: Phase::Open,
@@ -189,7 +197,8 @@ impl Connection {
             intake: Intake::new(),
             stage: Stage::Head,
             queue: WriteQueue::new(),
-            stuck_since: None,
+            keepalive: Keepalive::new(patience, now),
+            bytes_in: 0,
             events: VecDeque::new(),
             stats: Stats::default(),
             held: false,
@@ -278,7 +287,7 @@ impl Connection {
 
     fn queue_frame(&mut self, message: u8, frame: Collector) {
         frame.queue(message, &mut self.queue);
-        self.stuck_since.get_or_insert(self.now);
+        self.keepalive.note_queued(self.now);
         if let Role::Server { config, ping_at, .. } = &mut self.role {
             *ping_at = self.now + config.ping_every;
         }
@@ -314,7 +323,16 @@ impl Connection {
     }
 
     fn is_amid_frame(&self) -> bool {
-        !matches!(self.stage, Stage::Head) || !self.intake.received().is_empty()
+        self.part() != Part::Nothing
+    }
+
+    /// How much of the next frame has arrived.
+    fn part(&self) -> Part {
+        match self.stage {
+            Stage::Head if self.intake.received().is_empty() => Part::Nothing,
+            Stage::Head => Part::Head,
+            _ => Part::Body,
+        }
     }
 
     fn end_after_flush(&mut self, reason: CloseReason) {

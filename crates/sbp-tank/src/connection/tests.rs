@@ -12,6 +12,8 @@ use crate::limits::{MAX_ANSWER, MAX_BUNDLE, MAX_HEADER, MAX_REQUEST};
 use crate::outcome::{PartitionState, Produced};
 use crate::request::{CONSUME, ConsumedFrom, Produce, ProducedTo, Topic};
 
+mod time;
+
 const GREETING: [u8; 5] = [3, 0, 0, 0, 0];
 
 fn topics<T>(name: &str, partitions: Vec<T>) -> Vec<Topic<T>> {
@@ -572,7 +574,7 @@ fn a_peer_that_takes_nothing_is_left() {
     let start = Instant::now();
     let mut client = client(start);
     client.send(&produce(), 1, start).unwrap();
-    client.handle_timeout(start + STALL);
+    client.handle_timeout(start + Patience::default().stall);
     let stalled = |event: &Event| {
         matches!(
             event,

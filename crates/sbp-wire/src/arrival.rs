@@ -2,33 +2,56 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{CloseReason, SessionConfig};
+/// How fast a frame has to arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How long the head of a frame may take to arrive, from its first byte on, and again the rest.
+    pub head_timeout: Duration,
+    /// For each so many bytes of the rest, another second is allowed.
+    pub bytes_per_second: u32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            head_timeout: Duration::from_secs(5),
+            bytes_per_second: 16 * 1024,
+        }
+    }
+}
 
 /// How much of the next frame has arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// Nothing: the connection is between two frames.
     Nothing,
-    /// Some of its first 16 bytes.
+    /// Some of its head, which tells how long it is.
     Head,
-    /// The first 16 bytes, and perhaps some of the rest.
+    /// The head, and perhaps some of the rest.
     Body,
+}
+
+/// A frame arrives too slowly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooSlow {
+    /// Bytes received of the present part of the frame (the head, or the rest) after its first bytes.
+    pub bytes: u64,
+    /// The time since those first bytes.
+    pub within: Duration,
 }
 
 /// Watches that a frame, once begun, arrives within its time.
 ///
 /// ```text
-/// Between -> Head: the first byte is here, all 16 are due within `head_timeout`
+/// Between -> Head: the first byte is here, the whole head is due within `head_timeout`
 /// Between, Head -> Body: the rest is due within `head_timeout` plus the time that the received bytes buy
 /// any -> Between: the frame is complete
 /// ```
 ///
 /// Time during which this side did not read does not count.
 #[derive(Debug)]
-pub(crate) struct Arrival {
-    patience: Duration,
-    /// The frame's time grows by a second for this many bytes received.
-    per_second: u32,
+pub struct Arrival {
+    pace: Pace,
     /// When the present part of the frame began to arrive, and how many bytes had been received by then.
     begun: Option<Begun>,
     /// The number of the frame on this connection.
@@ -47,10 +70,11 @@ struct Begun {
 }
 
 impl Arrival {
-    pub(crate) fn new(config: &SessionConfig) -> Self {
+    /// Nothing has arrived.
+    #[must_use]
+    pub fn new(pace: Pace) -> Self {
         Self {
-            patience: config.head_timeout,
-            per_second: config.body_bytes_per_second.max(1),
+            pace,
             begun: None,
             frame: 0,
             received: 0,
@@ -60,7 +84,7 @@ impl Arrival {
 
     /// Called after parsing: `part` of frame number `frame` has arrived, and `received` bytes in all on this
     /// connection.
-    pub(crate) fn note(&mut self, part: Part, frame: u64, received: u64, now: Instant) {
+    pub fn note(&mut self, part: Part, frame: u64, received: u64, now: Instant) {
         self.received = received;
         if part == Part::Nothing {
             self.begun = None;
@@ -75,7 +99,7 @@ impl Arrival {
     }
 
     /// Says whether this side reads. When it resumes, the time for the present part begins again.
-    pub(crate) fn set_reading(&mut self, reading: bool, now: Instant) {
+    pub fn set_reading(&mut self, reading: bool, now: Instant) {
         if reading
             && self.paused
             && let Some(begun) = &mut self.begun
@@ -87,29 +111,32 @@ impl Arrival {
     }
 
     /// Whether part of a frame has arrived.
-    pub(crate) fn is_under_way(&self) -> bool {
+    #[must_use]
+    pub fn is_under_way(&self) -> bool {
         self.begun.is_some()
     }
 
     /// Stops watching until the next frame.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         self.begun = None;
     }
 
     /// When the present frame is late if no more of it arrives.
-    pub(crate) fn due(&self) -> Option<Instant> {
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
         let begun = self.begun.filter(|_| !self.paused)?;
         let bought = match begun.part {
             Part::Nothing | Part::Head => Duration::ZERO,
-            Part::Body => Duration::from_secs(self.received - begun.received) / self.per_second,
+            Part::Body => Duration::from_secs(self.received - begun.received) / self.pace.bytes_per_second.max(1),
         };
-        Some(begun.at + self.patience + bought)
+        Some(begun.at + self.pace.head_timeout + bought)
     }
 
-    /// The reason to close the connection, if the present frame is late.
-    pub(crate) fn check(&self, now: Instant) -> Option<CloseReason> {
+    /// Whether the present frame is late, which is a reason to close the connection.
+    #[must_use]
+    pub fn check(&self, now: Instant) -> Option<TooSlow> {
         let begun = self.begun.filter(|_| self.due().is_some_and(|due| due <= now))?;
-        Some(CloseReason::TooSlow {
+        Some(TooSlow {
             bytes: self.received - begun.received,
             within: now.saturating_duration_since(begun.at),
         })

@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::SessionConfig;
-
 /// Shorter intervals are raised to this one, because they would only cause timers.
 const SHORTEST: Duration = Duration::from_millis(1);
 /// A peer that is silent for less than this is not dead, however short the intervals are.
@@ -11,20 +9,45 @@ const LEAST_SILENCE: Duration = Duration::from_secs(2);
 /// Stands for "never": a duration that can still be added to a time.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
+/// How long a peer may say nothing, and take nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// How often something is due on a connection that is used little.
+    pub interval: Duration,
+    /// A connection on which nothing was received for this many intervals, and at least for two seconds, is closed
+    /// unless calls are in flight.
+    pub silent_intervals: u32,
+    /// How long queued bytes may remain unwritten before the peer counts as gone.
+    pub stall: Duration,
+    /// The same while memory is short and the connection has more than its share.
+    pub short_stall: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            silent_intervals: 3,
+            stall: Duration::from_secs(30),
+            short_stall: Duration::from_millis(1_500),
+        }
+    }
+}
+
 /// What is due at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Due {
+pub struct Due {
     /// An interval has passed: a client sends a HEARTBEAT, an idle connection frees memory.
-    pub(crate) interval: bool,
+    pub interval: bool,
     /// Nothing was received for the time allowed, and no call is in flight.
-    pub(crate) silent: bool,
+    pub silent: bool,
     /// Queued bytes could not be written for this time, which is the time allowed.
-    pub(crate) stalled: Option<Duration>,
+    pub stalled: Option<Duration>,
 }
 
 /// The timers that a frame does not move: a received frame is only noted, and a timer that fires checks the note.
 #[derive(Debug)]
-pub(crate) struct Keepalive {
+pub struct Keepalive {
     interval: Duration,
     silence: Duration,
     stall: Duration,
@@ -39,16 +62,18 @@ pub(crate) struct Keepalive {
 }
 
 impl Keepalive {
-    pub(crate) fn new(config: &SessionConfig, now: Instant) -> Self {
-        let interval = config.heartbeat_interval.clamp(SHORTEST, LONGEST);
+    /// The connection begins now.
+    #[must_use]
+    pub fn new(patience: Patience, now: Instant) -> Self {
+        let interval = patience.interval.clamp(SHORTEST, LONGEST);
         let silence = interval
-            .saturating_mul(config.silent_intervals)
+            .saturating_mul(patience.silent_intervals)
             .clamp(LEAST_SILENCE, LONGEST);
         Self {
             interval,
             silence,
-            stall: config.stall_timeout.min(LONGEST),
-            short_stall: config.short_stall_timeout.min(LONGEST),
+            stall: patience.stall.min(LONGEST),
+            short_stall: patience.short_stall.min(LONGEST),
             interval_due: now + interval,
             last_received: now,
             silence_due: now + silence,
@@ -58,27 +83,28 @@ impl Keepalive {
     }
 
     /// How long a connection may be silent.
-    pub(crate) fn silence(&self) -> Duration {
+    #[must_use]
+    pub fn silence(&self) -> Duration {
         self.silence
     }
 
     /// A complete frame was received, which proves the peer alive.
-    pub(crate) fn note_received(&mut self, now: Instant) {
+    pub fn note_received(&mut self, now: Instant) {
         self.last_received = now;
     }
 
     /// Bytes were queued for writing.
-    pub(crate) fn note_queued(&mut self, now: Instant) {
+    pub fn note_queued(&mut self, now: Instant) {
         self.still_since.get_or_insert(now);
     }
 
     /// Bytes were written; `pending` says whether more are queued.
-    pub(crate) fn note_written(&mut self, pending: bool, now: Instant) {
+    pub fn note_written(&mut self, pending: bool, now: Instant) {
         self.still_since = pending.then_some(now);
     }
 
     /// Says whether memory is short.
-    pub(crate) fn note_short(&mut self, short: bool, now: Instant) {
+    pub fn note_short(&mut self, short: bool, now: Instant) {
         self.short_since = short.then(|| self.short_since.unwrap_or(now));
     }
 
@@ -94,13 +120,20 @@ impl Keepalive {
     }
 
     /// The earliest time at which [`Keepalive::check`] can find something due.
-    pub(crate) fn next(&self) -> Instant {
+    #[must_use]
+    pub fn next(&self) -> Instant {
         let first = self.interval_due.min(self.silence_due);
-        self.stall().map_or(first, |(at, _)| first.min(at))
+        self.next_stall().map_or(first, |at| first.min(at))
+    }
+
+    /// The earliest time at which [`Keepalive::check`] can find that the peer takes no bytes.
+    #[must_use]
+    pub fn next_stall(&self) -> Option<Instant> {
+        self.stall().map(|(at, _)| at)
     }
 
     /// Checks what is due. `busy` says whether calls are in flight.
-    pub(crate) fn check(&mut self, now: Instant, busy: bool) -> Due {
+    pub fn check(&mut self, now: Instant, busy: bool) -> Due {
         let mut due = Due::default();
         if self.interval_due <= now {
             due.interval = true;
