@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 mod clients;
+mod input;
 mod lives;
 mod numbers;
 mod raw;
