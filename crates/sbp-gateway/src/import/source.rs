@@ -132,7 +132,7 @@ impl Topic {
                     patience: if is_followed { Duration::MAX } else { patience },
                 };
                 source.begin().await?;
-                Ok(Source::Broker(source))
+                Ok(Source::Broker(Box::new(source)))
             }
             Self::Directory(topic) => {
                 let wanted = wanted.to_vec();
@@ -199,7 +199,7 @@ where
 /// A topic that is being read.
 #[derive(Debug)]
 pub(super) enum Source {
-    Broker(BrokerSource),
+    Broker(Box<BrokerSource>),
     Directory(DirectorySource),
 }
 
