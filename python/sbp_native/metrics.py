@@ -121,8 +121,8 @@ class ClientCollector:
 
 
 class BrokerCollector:
-    """A collector for a registry of ``prometheus_client``: what ``stats()`` of a broker of :mod:`sbp_native.tank`
-    tells, asked at every scrape.
+    """A collector for a registry of ``prometheus_client``: what :meth:`~sbp_native.tank.Broker.stats` tells, asked at
+    every scrape.
 
     Counters ``sbp_tank_messages_total``, ``sbp_tank_skipped_numbers_total`` and ``sbp_tank_lost_messages_total`` with
     the label ``client``.
