@@ -100,7 +100,9 @@ class Page:
         return self.element(name).text
 
     def rows(self, table: str) -> list[str]:
-        return [" ".join(row.text.split()) for row in self.browser.find_elements(By.CSS_SELECTOR, f"#{table} tbody tr")]
+        """What the rows show, all of one moment: the page puts others in their place while it is looked at."""
+        shown = "return Array.from(document.querySelectorAll(arguments[0]), row => row.innerText)"
+        return [" ".join(row.split()) for row in self.browser.execute_script(shown, f"#{table} tbody tr")]
 
     def figure(self, tile: str) -> float:
         """The number in a tile; 0 where it shows none yet."""
