@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import pickle
 import re
 import signal
@@ -395,7 +396,8 @@ def test_ends_of_several_partitions_behind_what_compaction_has_left_out(running:
         broker.produce("wide", partition, [b"%d" % partition])
         broker.produce("wide", partition, [b"gone"])
     for partition in (0, 1, 3):
-        running.do(lambda partition=partition: running.partition(b"wide", partition).compact(2))
+        compacted = running.partition(b"wide", partition)
+        running.do(functools.partial(compacted.compact, 2))
     found = sorted(value for batch in broker.read("wide", end="latest") for value in batch.values if value)
     assert found == [b"0", b"1", b"2", b"3", b"gone"]
 
