@@ -9,7 +9,9 @@ use sbp_tank::encode_bundle;
 use tokio::sync::oneshot;
 
 use super::scripted::Scripted;
-use super::{TIME_MS, bundle, import, imported, message, numbered, options, property, sparse, stored, values};
+use super::{
+    TIME_MS, bundle, import, imported, message, numbered, options, property, sparse, stored, values, values_once,
+};
 
 async fn produce(broker: &Broker, topic: &str, partition: u16, contents: &[&str]) {
     broker.produce(topic, partition, bundle(contents)).await.unwrap();
@@ -196,19 +198,7 @@ async fn a_topic_is_followed_while_the_broker_comes_and_goes() {
         let stop = async { drop(stopped.await) };
         import_tank(&follower, &from, &following, stop, |_| ()).await
     });
-    let wait = async |count| {
-        sbp_e2e::wait::bounded(async {
-            let mut there = Vec::new();
-            while there.len() < count {
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                if client.find_stream("t/0", None).await.is_ok() {
-                    there = values(&client, "t/0").await;
-                }
-            }
-            there
-        })
-        .await
-    };
+    let wait = async |count| values_once(&client, "t/0", count).await;
     assert_eq!(wait(1).await, ["a"]);
     produce(&broker, "t", 0, &["b"]).await;
     assert_eq!(wait(2).await, ["a", "b"]);

@@ -11,7 +11,7 @@ use sbp_e2e::servers;
 use sbp_gateway::import::{ImportError, ImportFrom, import_tank};
 use tokio::sync::oneshot;
 
-use super::{bundle, import, imported, numbered, options, sparse, values};
+use super::{bundle, import, imported, numbered, options, sparse, values, values_once};
 
 /// A bundle behind its length.
 fn framed(bundle: &Bytes) -> Vec<u8> {
@@ -198,19 +198,7 @@ async fn files_are_followed_as_they_grow() {
         let stop = async { drop(stopped.await) };
         import_tank(&follower, &from, &following, stop, |_| ()).await
     });
-    let wait = async |name: &str, count| {
-        sbp_e2e::wait::bounded(async {
-            let mut there = Vec::new();
-            while there.len() < count {
-                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-                if client.find_stream(name, None).await.is_ok() {
-                    there = values(&client, name).await;
-                }
-            }
-            there
-        })
-        .await
-    };
+    let wait = async |name: &str, count| values_once(&client, name, count).await;
     assert_eq!(wait("t/0", 1).await, ["a"]);
     let next = framed(&bundle(&["b"]));
     append(&files.path(0, "1.log"), &next[..2]);

@@ -5,6 +5,8 @@
 mod broker;
 mod files;
 mod lives;
+#[path = "../../../../tests/tank/messages.rs"]
+mod messages;
 #[path = "../../../../tests/tank/scripted.rs"]
 mod scripted;
 
@@ -13,10 +15,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use sbp_client::{Client, ReaderOptions};
 use sbp_e2e::clients::whole;
-use sbp_e2e::wait::{LIMIT, bounded_by};
+use sbp_e2e::wait::{LIMIT, bounded, bounded_by};
 use sbp_gateway::import::{ImportError, ImportFrom, ImportOptions, ImportReport, import_tank};
 use sbp_record::{Batch, Compression};
-use sbp_tank::{Message, encode_bundle, encode_sparse_bundle};
+use sbp_tank::encode_sparse_bundle;
+
+use messages::{TIME_MS, bundle, message};
 
 mod child {
     #[test]
@@ -25,9 +29,6 @@ mod child {
         sbp_e2e::process::serve_until_killed();
     }
 }
-
-/// When all messages of these tests were produced.
-const TIME_MS: u64 = 1_700_000_000_123;
 
 fn options(topic: &str) -> ImportOptions {
     ImportOptions {
@@ -52,23 +53,6 @@ async fn import(client: &Client, from: &ImportFrom, options: &ImportOptions) -> 
 /// How many messages each partition's import brought now.
 fn imported(report: &ImportReport) -> Vec<u64> {
     report.partitions.iter().map(|partition| partition.imported).collect()
-}
-
-fn message<'a>(sequence: u64, key: Option<&'a [u8]>, content: &'a [u8]) -> Message<'a> {
-    Message {
-        sequence,
-        time_ms: TIME_MS,
-        key,
-        content,
-    }
-}
-
-fn bundle(contents: &[&str]) -> Bytes {
-    let messages: Vec<_> = contents
-        .iter()
-        .map(|content| message(0, None, content.as_bytes()))
-        .collect();
-    encode_bundle(&messages).unwrap()
 }
 
 fn sparse(messages: &[(u64, &str)]) -> Bytes {
@@ -114,6 +98,21 @@ async fn stored(client: &Client, name: &str) -> Vec<Stored> {
 async fn values(client: &Client, name: &str) -> Vec<String> {
     let all = stored(client, name).await;
     all.into_iter().map(|record| record.value).collect()
+}
+
+/// The values in a stream once there are so many. The stream may not be there yet, so that nothing can wait for its records.
+async fn values_once(client: &Client, name: &str, count: usize) -> Vec<String> {
+    bounded(async {
+        let mut there = Vec::new();
+        while there.len() < count {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if client.find_stream(name, None).await.is_ok() {
+                there = values(client, name).await;
+            }
+        }
+        there
+    })
+    .await
 }
 
 /// The values in a stream, with the numbers in their headers.

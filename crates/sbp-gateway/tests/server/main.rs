@@ -6,6 +6,8 @@
 mod clients;
 mod input;
 mod lives;
+#[path = "../../../../tests/tank/messages.rs"]
+mod messages;
 mod numbers;
 mod raw;
 mod slow;
@@ -13,11 +15,12 @@ mod slow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bytes::Bytes;
 use sbp_client::Client;
 use sbp_gateway::tank::{TankConfig, TankServer};
 use sbp_peers::tank::{Broker, BrokerConfig, End, ReadOptions, Start};
-use sbp_tank::{Message, encode_bundle};
+use sbp_tank::Message;
+
+use messages::{TIME_MS, bundle, message};
 
 mod child {
     #[test]
@@ -26,8 +29,6 @@ mod child {
         sbp_e2e::process::serve_until_killed();
     }
 }
-
-const TIME_MS: u64 = 1_700_000_000_123;
 
 /// A broker in front of the service that `client` is one of.
 fn tank(client: &Client) -> TankServer {
@@ -50,23 +51,6 @@ fn python(arguments: &[&str]) -> Command {
         .current_dir(root);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-fn message<'a>(sequence: u64, key: Option<&'a [u8]>, content: &'a [u8]) -> Message<'a> {
-    Message {
-        sequence,
-        time_ms: TIME_MS,
-        key,
-        content,
-    }
-}
-
-fn bundle(contents: &[&str]) -> Bytes {
-    let messages: Vec<_> = contents
-        .iter()
-        .map(|content| message(0, None, content.as_bytes()))
-        .collect();
-    encode_bundle(&messages).unwrap()
 }
 
 /// The numbers and contents of all messages of a topic's partition 0, from a place on.

@@ -10,22 +10,7 @@ use sbp_record::{AssemblyLimits, Batch, ColumnSet, Positions, RecordsBuilder, Ro
 use sbp_types::{Offset, StreamId, TimestampMs};
 
 use crate::round_trip::row;
-use crate::support::{BASE_MS, Row, cases, encode_rows, options, rows_of, with_times};
-
-fn builder(rows: &[Row]) -> RecordsBuilder {
-    let mut builder = RecordsBuilder::new();
-    for row in rows {
-        let headers: Vec<_> = row
-            .headers
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_deref()))
-            .collect();
-        builder
-            .push(row.value.as_deref(), row.key.as_deref(), row.time, &headers)
-            .unwrap();
-    }
-    builder
-}
+use crate::support::{BASE_MS, Row, builder, cases, encode_rows, options, rows_of, with_times};
 
 fn collected(rows: &[Row], offsets: &[i64]) -> Batch {
     let mut builder = builder(rows);

@@ -44,8 +44,8 @@ pub(crate) fn options(compression: Compression) -> EncodeOptions {
     }
 }
 
-/// Rows as one batch with a RECORDS body.
-pub(crate) fn encode_rows(rows: &[Row], options: &EncodeOptions) -> BytesMut {
+/// Rows as a builder collects them.
+pub(crate) fn builder(rows: &[Row]) -> RecordsBuilder {
     let mut builder = RecordsBuilder::new();
     for row in rows {
         let headers: Vec<_> = row
@@ -57,6 +57,12 @@ pub(crate) fn encode_rows(rows: &[Row], options: &EncodeOptions) -> BytesMut {
             .push(row.value.as_deref(), row.key.as_deref(), row.time, &headers)
             .unwrap();
     }
+    builder
+}
+
+/// Rows as one batch with a RECORDS body.
+pub(crate) fn encode_rows(rows: &[Row], options: &EncodeOptions) -> BytesMut {
+    let mut builder = builder(rows);
     let mut out = BytesMut::new();
     let length = builder.finish(options, &mut out).unwrap();
     assert_eq!(length, out.len());

@@ -4,13 +4,13 @@ use std::slice;
 
 use bytes::{Bytes, BytesMut};
 use sbp_record::{
-    Batch, BatchHead, BodyEncoding, Compression, EncodeOptions, RecordsBuilder, WriterStamp, encode_empty,
-    encode_fence, encode_raw, inspect, stamp_base_offset,
+    Batch, BatchHead, BodyEncoding, Compression, EncodeOptions, WriterStamp, encode_empty, encode_fence, encode_raw,
+    inspect, stamp_base_offset,
 };
 use sbp_types::{Offset, StreamId, TimestampMs, WriterId};
 
 use crate::reader;
-use crate::support::{Row, rows_of};
+use crate::support::{Row, builder, rows_of};
 
 const TIME: i64 = 1_700_000_000_123;
 const WRITER: WriterStamp = WriterStamp {
@@ -112,20 +112,7 @@ fn written(head: &BatchHead, expected: &Expected) -> Option<BytesMut> {
         (BodyEncoding::RAW, []) if head.is_fence() => encode_fence(&options, &mut out).unwrap(),
         (BodyEncoding::RAW, []) => encode_empty(&options, &mut out).unwrap(),
         (BodyEncoding::RAW, [only]) => encode_raw(&options, only.value.as_deref().unwrap(), &mut out).unwrap(),
-        (BodyEncoding::RECORDS, rows) => {
-            let mut builder = RecordsBuilder::new();
-            for row in rows {
-                let headers: Vec<_> = row
-                    .headers
-                    .iter()
-                    .map(|(name, value)| (name.as_str(), value.as_deref()))
-                    .collect();
-                builder
-                    .push(row.value.as_deref(), row.key.as_deref(), row.time, &headers)
-                    .unwrap();
-            }
-            builder.finish(&options, &mut out).unwrap()
-        }
+        (BodyEncoding::RECORDS, rows) => builder(rows).finish(&options, &mut out).unwrap(),
         _ => return None,
     };
     out[..9].copy_from_slice(&stamp_base_offset(expected.base_offset));
