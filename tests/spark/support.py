@@ -58,7 +58,13 @@ class Process:
     @property
     def is_daemon(self) -> bool:
         """Whether it is one of Spark's Python daemons, or was forked by one."""
-        return "daemon" in self.command and "python" in self.command
+        program, *arguments = self.command.split() or [""]
+        # Not the JVM: it is told the daemon's name too.
+        return "python" in program and arguments[:1] == ["-m"] and arguments[1].endswith("daemon")
+
+    def is_gone(self) -> bool:
+        """Whether it has ended and its parent knows."""
+        return not Path(f"/proc/{self.pid}").exists()
 
     def threads(self) -> int:
         """How many threads it has."""
@@ -69,7 +75,7 @@ class Process:
         try:
             stats = [(task / "stat").read_text() for task in Path(f"/proc/{self.pid}/task").iterdir()]
         except (FileNotFoundError, ProcessLookupError):
-            return not Path(f"/proc/{self.pid}").exists()
+            return self.is_gone()
         return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
 
     def descriptors(self) -> int:
@@ -113,8 +119,9 @@ def task_workers(pid: int) -> list[Process]:
     """The Python workers of tasks below a driver: what the daemon for ``pyspark.worker`` has forked."""
     below = descendants(pid)
     daemons = {process.pid for process in below if process.is_daemon}
+    # A process that is ending has no command line any more.
     return [
-        process for process in below if process.parent in daemons and process.command.split()[-1] == "pyspark.worker"
+        process for process in below if process.parent in daemons and process.command.split()[-1:] == ["pyspark.worker"]
     ]
 
 

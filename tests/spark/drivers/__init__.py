@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from sbp_native.testing import eventually
 from spark.support import descendants, task_workers
 
 if TYPE_CHECKING:
@@ -94,10 +95,20 @@ class Driver:
         return self.answer(within)
 
     def kill_workers(self) -> None:
-        """SIGKILL for the Python workers of tasks."""
-        for process in task_workers(self.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+        """SIGKILL for the Python workers of tasks, those that wait for one among them.
+
+        The JVM is stopped meanwhile: it gives a task to a waiting worker that is still there, and one that is killed is
+        for as long as it takes to end. All of a task's attempts could fail so, one after the other.
+        """
+        os.kill(self.jvm, signal.SIGSTOP)
+        try:
+            killed = task_workers(self.pid)
+            for process in killed:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+            eventually(lambda: all(process.is_gone() for process in killed))
+        finally:
+            os.kill(self.jvm, signal.SIGCONT)
 
     def kill(self) -> None:
         """SIGKILL for the driver and its JVM, and then for whatever outlives them."""
