@@ -25,11 +25,11 @@ $(VENV)/.installed: tests/requirements.txt
 
 venv: $(VENV)/.installed ## Create .venv with the pinned requirements.
 
-# Builds the wheel with profile $(1) into folder $(2).
+# Builds the wheel with profile $(1) into folder $(2), with what else maturin is told in $(3).
 define build
 	@echo "== wheel, profile $(1)"
 	@cargo xtask licenses
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --profile $(1) --locked --quiet --out $(2)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/maturin build --profile $(1) --locked --quiet --out $(2) $(3)
 endef
 
 # Installs the newest wheel of folder $(1) if its bytes are not those that are installed.
@@ -87,7 +87,7 @@ install: wheel ## Install the release wheel into .venv.
 	$(call install,$(WHEELS))
 
 install-tested: venv ## Build and install the wheel that is tested, with the profile of the Rust tests: no optimisation, all assertions.
-	$(call build,dev,$(TESTED))
+	$(call build,dev,$(TESTED),--features as-tested)
 	$(call install,$(TESTED))
 
 demo: install-tested ## Run the pipeline on a year of flights, check every figure, draw the chart.
