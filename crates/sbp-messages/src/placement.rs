@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use sbp_types::{RangeIndex, StreamId};
 
 use crate::v01::{self, tables};
-use crate::{DecodeError, Encoder, RangeServer, ServerState, Status};
+use crate::{DecodeError, Encoder, RangeId, RangeServer, ServerState, Status};
 
 tables! {
     /// One member of the placement driver's cluster.
@@ -175,6 +175,9 @@ tables! {
         pub withheld_range_cnt: i32 = 0,
         /// The bytes of their records.
         pub withheld_bytes: i64 = 0,
+        /// Sealed ranges of which it lacks some, though it may have had all of it: its disk has lost that, or it was never sent it.
+        /// The first of them, by range and epoch.
+        pub incomplete: Vec<RangeId>,
     }
 
     /// Answers a [`ReportMetricsRequest`].

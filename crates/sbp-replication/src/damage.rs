@@ -31,6 +31,11 @@ impl Damage {
         self.spans.iter().any(|span| span.0 < to && from < span.1)
     }
 
+    /// Whether everything between the two places is damaged.
+    pub(crate) fn covers(&self, from: Position, to: Position) -> bool {
+        self.spans.iter().any(|span| span.0 <= from && to <= span.1)
+    }
+
     pub(crate) fn add(&mut self, from: Position, to: Position) {
         self.received = self.received.min(from);
         self.spans.push((from, to));
@@ -122,6 +127,7 @@ mod tests {
         damage.add(at(2), at(4));
         assert_eq!(spans(&damage), [(2, 4), (7, 9)]);
         assert!(damage.touches(at(3), at(5)) && !damage.touches(at(4), at(7)));
+        assert!(damage.covers(at(2), at(3)) && !damage.covers(at(3), at(5)) && !damage.covers(at(3), at(8)));
         assert_eq!(damage.first(), Some(at(2)));
         damage.add(at(4), at(8));
         assert_eq!(spans(&damage), [(2, 9)], "they meet");

@@ -101,3 +101,23 @@ fn a_record_that_all_servers_have_lost_stays_lost_and_is_told_so_until_one_has_i
     cluster.start_again(on[2]);
     wait_until_whole(&cluster, on[2], stream, 6);
 }
+
+#[test]
+fn a_server_whose_disk_has_lost_some_of_a_sealed_range_does_not_count_for_it_until_it_was_sent_that_again() {
+    let mut cluster = Cluster::start(3, patient());
+    let (stream, on) = filled(&cluster, 6);
+    seal_last(&cluster, stream);
+    assert_eq!(cluster.status_of(on[0]).incomplete_range_cnt, 0);
+    // Nobody is there who could send it what it lacks.
+    for server in [on[1], on[2]] {
+        cluster.kill(server);
+    }
+    lose(&mut cluster, on[0], &[4]);
+    let lacking = |cluster: &Cluster| cluster.status_of(on[0]).incomplete_range_cnt;
+    until("that it is known", || (lacking(&cluster) == 1).then_some(()));
+    for server in [on[1], on[2]] {
+        cluster.start_again(server);
+    }
+    wait_until_whole(&cluster, on[0], stream, 6);
+    until("that it counts again", || (lacking(&cluster) == 0).then_some(()));
+}

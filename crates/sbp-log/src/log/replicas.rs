@@ -58,15 +58,17 @@ impl<T: Send + 'static> Log<T> {
         parts::encode(&writers, most_bytes)
     }
 
-    /// Where the first entry stands that can be read of a range, or where its next one will; `None` if nothing is known of
-    /// it.
+    /// Where the first entry stands that is needed of a range, also if it is damaged, or where its next one will; `None` if nothing
+    /// is known of it.
     #[must_use]
     pub fn first_position(&self, key: RangeKey) -> Option<Position> {
         let state = self.shared.state.read();
         let range = state.index.get(key).filter(|range| range.known)?;
         let mark = range.marks.first().map(|mark| mark.position);
-        let batch = range.runs.first().map(|run| Position::start(run.first));
-        Some(mark.into_iter().chain(batch).min().unwrap_or(range.end_position()))
+        let batch = range.runs.first().map(|run| run.first);
+        let damaged = range.damage.first().map(|(from, _)| *from);
+        let record = batch.into_iter().chain(damaged).min().map(Position::start);
+        Some(mark.into_iter().chain(record).min().unwrap_or(range.end_position()))
     }
 
     /// Whether the ends that the log found at its start are those that it had. Not so if groups were only handed to the

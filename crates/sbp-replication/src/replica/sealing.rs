@@ -87,6 +87,13 @@ impl Replica {
         }
     }
 
+    /// Whether all of what [`damaged`](Self::damaged) would add is known already, or not needed.
+    #[must_use]
+    pub fn knows_damage(&self, from: Position, to: Position) -> bool {
+        let (from, to) = (from.max(self.first), to.min(self.queued));
+        from >= to || self.damage.covers(from, to)
+    }
+
     /// What stands behind this place cannot be read, and nobody knows where the copy ends: it may have acknowledged more. It
     /// has no vote ([`Rule::DamagedEndIsNoVote`]) and takes nothing but what is written back, until it is told the end.
     pub fn end_damaged(&mut self, proven: Position) {

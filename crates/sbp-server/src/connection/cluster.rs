@@ -142,6 +142,7 @@ pub(super) fn handle_report(turn: &mut Turn<'_>, call: CallId, request: ReportMe
     let status = match &request.range_server {
         Some(server) if is_known(placement, server.server_id) => {
             placement.report(server.server_id, ServerLoad::from(&request));
+            placement.lacks(server.server_id, &request.incomplete);
             Status::success()
         }
         Some(server) => Refusal::invalid(format!("no range server has id {}", server.server_id)).into(),

@@ -22,8 +22,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const AGAIN_AFTER_AT_MOST: Duration = Duration::from_secs(60);
 /// The most damaged places that are mended in one turn.
 const MOST: usize = 256;
-/// How long another server may take to send one batch.
-const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long another server may take to send one batch: first little, so that one that is away, or has moved, keeps the others from
+/// nothing; then as long as a large one takes.
+const FETCH_TIMEOUTS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
 /// When damage that could not be mended is tried again, and how long it waits after the next time.
 type Tried = HashMap<DamagedInterval, (Instant, Duration)>;
@@ -42,7 +43,7 @@ pub(super) async fn mend_what_is_damaged(links: Weak<FollowerLinks>, me: ServerI
         tokio::time::sleep(LOOK_EVERY).await;
         let Some(links) = links.upgrade() else { return };
         let Some(ranges) = links.ranges.upgrade() else { return };
-        let damage = ranges.log.all_damage(usize::MAX);
+        let damage = ranges.note_damage();
         let now = Instant::now();
         tried.retain(|damaged, _| damage.binary_search(damaged).is_ok());
         let is_due = |damaged: &DamagedInterval| tried.get(damaged).is_none_or(|(again_at, _)| *again_at <= now);
@@ -83,11 +84,16 @@ async fn mend(
     let mut mended = 0;
     // The disk may have given back what it had.
     let here = Arc::clone(ranges);
-    let looked = tokio::task::spawn_blocking(move || here.log.repair(damaged.key, damaged.from, b"")).await;
+    let looked = tokio::task::spawn_blocking(move || here.mend(damaged, damaged.from, b"")).await;
     if let Ok(Ok(true)) = looked {
         mended += 1;
     }
-    for server in ranges.holders(damaged.key).into_iter().filter(|server| *server != me) {
+    let mut tries = Vec::new();
+    for timeout in FETCH_TIMEOUTS {
+        let others = ranges.holders(damaged.key).into_iter().filter(|server| *server != me);
+        tries.extend(others.map(|server| (server, timeout)));
+    }
+    for (server, timeout) in tries {
         if !is_damaged(ranges, damaged) {
             break;
         }
@@ -99,7 +105,7 @@ async fn mend(
             .or_insert_with(|| links.channel(address.to_string()));
         let mut from = damaged.from;
         while from < damaged.to {
-            let Some(sent) = fetch(channel, damaged, from).await else {
+            let Some(sent) = fetch(channel, damaged, from, timeout).await else {
                 break;
             };
             from = sent.next;
@@ -118,7 +124,7 @@ fn is_damaged(ranges: &RangeServer, place: DamagedInterval) -> bool {
 }
 
 /// The batch that another server has at this offset; `None` if it does not send one.
-async fn fetch(channel: &PeerChannel, damaged: DamagedInterval, from: Offset) -> Option<Sent> {
+async fn fetch(channel: &PeerChannel, damaged: DamagedInterval, from: Offset, timeout: Duration) -> Option<Sent> {
     let request = FetchRequest {
         fetch_requests: smallvec::smallvec![FetchInfo {
             stream_id: damaged.key.stream,
@@ -129,7 +135,7 @@ async fn fetch(channel: &PeerChannel, damaged: DamagedInterval, from: Offset) ->
         }],
         ..FetchRequest::default()
     };
-    let frames = match channel.call_for_frames(&request, FETCH_TIMEOUT).await {
+    let frames = match channel.call_for_frames(&request, timeout).await {
         Ok(frames) => frames,
         Err(error) => {
             tracing::debug!(%error, range = %damaged.key, "damaged records are not sent by another server now");
@@ -157,8 +163,8 @@ async fn fetch(channel: &PeerChannel, damaged: DamagedInterval, from: Offset) ->
 async fn put_back(ranges: &Arc<RangeServer>, damaged: DamagedInterval, sent: Sent, server: ServerId) -> bool {
     let key = damaged.key;
     let Sent { base, next, batch } = sent;
-    let log = Arc::clone(ranges);
-    let repaired = tokio::task::spawn_blocking(move || log.log.repair(key, base, &batch)).await;
+    let here = Arc::clone(ranges);
+    let repaired = tokio::task::spawn_blocking(move || here.mend(damaged, base, &batch)).await;
     match repaired {
         Ok(Ok(true)) => {
             // As loud as what the damage was told with, so that one does not stand alone.

@@ -104,6 +104,7 @@ pub(super) fn said(sent: &[Sent], result: &AppendResult) -> Option<Said> {
                 key,
                 sealed_end,
                 question,
+                is_damaged: code == ErrorCode::RS_DATA_CORRUPTED,
             };
             return Some(Said::Refused { refused, code, message });
         }

@@ -35,6 +35,8 @@ use crate::refusal::Refusal;
 const MOST_AT_ONCE: usize = 16;
 /// When a copy that could not be made is tried again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// The longest until one is tried again that was refused, because of what the disk has lost there: twice as long each time.
+const AGAIN_AFTER_AT_MOST: Duration = Duration::from_secs(60);
 
 /// A step of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,10 +82,10 @@ pub(super) struct Copy {
 
 #[derive(Clone, Copy, Debug)]
 enum Progress {
-    /// A step was begun and has not ended.
-    UnderWay { source: Option<ServerId> },
-    /// The last step did not succeed; the next one is begun then.
-    Again(Instant),
+    /// A step was begun and has not ended. If it is refused, the next one is begun so long afterwards.
+    UnderWay { source: Option<ServerId>, pause: Duration },
+    /// The last step did not succeed; the next one is begun then. The pause after it, if it is refused.
+    Again(Instant, Duration),
 }
 
 /// The copies that are being made.
@@ -146,15 +148,14 @@ impl Copies {
         for range in ranges() {
             self.release_what_is_away(state, registry, range, now, &mut steps);
         }
-        let has_room = |copies: &Self| copies.made.len() < MOST_AT_ONCE;
         for range in ranges() {
-            if !has_room(self) {
+            if !self.has_room() {
                 break;
             }
             self.send_what_lacks(registry, range, now, &mut steps);
         }
         for range in ranges() {
-            if !has_room(self) {
+            if !self.has_room() {
                 break;
             }
             self.add_where_few(state, registry, &candidates, range, now, &mut steps);
@@ -163,6 +164,15 @@ impl Copies {
         let waits = |range: &&Arc<RangeRecord>| self.needs_copy(state, registry, range, now) && !is_made(range);
         self.waiting = wanting().filter(waits).count();
         steps
+    }
+
+    /// Whether more may be under way. Those that wait to be tried again keep no others from their turn.
+    fn has_room(&self) -> bool {
+        let under_way = self
+            .made
+            .values()
+            .filter(|progress| matches!(progress, Progress::UnderWay { .. }));
+        under_way.count() < MOST_AT_ONCE
     }
 
     fn release_what_is_away(
@@ -232,11 +242,14 @@ impl Copies {
     /// Begins those anew that did not succeed, when it is time.
     fn retry(&mut self, state: &PlacementState, registry: &Registry, now: Instant, steps: &mut Vec<(Copy, CopyStep)>) {
         let is_due = |(copy, progress): (&Copy, &Progress)| match progress {
-            Progress::Again(at) if *at <= now && registry.is_up(copy.to, now) => Some(*copy),
+            Progress::Again(at, _) if *at <= now && registry.is_up(copy.to, now) => Some(*copy),
             _ => None,
         };
         let due: Vec<_> = self.made.iter().filter_map(is_due).collect();
         for copy in due {
+            if !self.has_room() {
+                break;
+            }
             let step = state.range(copy.key).and_then(|range| self.send(registry, range, now));
             if let Some(step) = step {
                 self.begin(copy, step, steps);
@@ -248,7 +261,7 @@ impl Copies {
     fn send(&self, registry: &Registry, range: &RangeRecord, now: Instant) -> Option<CopyStep> {
         let sends = |server: ServerId| {
             let of =
-                |progress: &&Progress| matches!(progress, Progress::UnderWay { source } if *source == Some(server));
+                |progress: &&Progress| matches!(progress, Progress::UnderWay { source, .. } if *source == Some(server));
             self.made.values().filter(of).count()
         };
         let sources = range.complete().filter(|server| registry.is_up(*server, now));
@@ -265,7 +278,11 @@ impl Copies {
             CopyStep::Add | CopyStep::Release { .. } => None,
             CopyStep::Send { source, .. } => Some(source),
         };
-        self.made.insert(copy, Progress::UnderWay { source });
+        let pause = match self.made.get(&copy) {
+            Some(Progress::Again(_, pause) | Progress::UnderWay { pause, .. }) => *pause,
+            None => AGAIN_AFTER,
+        };
+        self.made.insert(copy, Progress::UnderWay { source, pause });
         steps.push((copy, step));
     }
 
@@ -274,8 +291,18 @@ impl Copies {
         if is_done {
             self.made.remove(&copy);
         } else {
-            self.made.insert(copy, Progress::Again(now + AGAIN_AFTER));
+            self.made.insert(copy, Progress::Again(now + AGAIN_AFTER, AGAIN_AFTER));
         }
+    }
+
+    /// The server does not take what it was sent, because of what its disk has lost: it is tried less and less often.
+    pub(super) fn is_refused(&mut self, copy: Copy, now: Instant) {
+        let pause = match self.made.get(&copy) {
+            Some(Progress::UnderWay { pause, .. }) => *pause,
+            _ => AGAIN_AFTER,
+        };
+        let next = AGAIN_AFTER_AT_MOST.min(pause * 2);
+        self.made.insert(copy, Progress::Again(now + pause, next));
     }
 
     /// The servers of a range whose copies are not counted on.
@@ -371,13 +398,43 @@ pub(super) fn finish_copy(state: &PlacementState, copy: Copy) -> Result<Effects,
     let range = sealed(state, copy.key)?;
     let mut finished = RangeRecord::clone(range);
     finished.incomplete.retain(|server| *server != copy.to);
-    // What was trimmed when it was sent begins without what says who the writers are.
-    let is_trimmed = range.start_offset > range.opened_offset;
-    let was_sent = range.incomplete.contains(&copy.to) && !range.unknowing.contains(&copy.to);
-    if was_sent && (!range.unknowing.is_empty() || (is_trimmed && !has_next(state, range))) {
+    if range.incomplete.contains(&copy.to) && learns_no_writers(state, range, copy.to) {
         finished.unknowing.push(copy.to);
     }
     Ok(changed(range, finished))
+}
+
+/// Whether a server that is sent what it lacks of a range is to be written down as not knowing the writers by that, and is not yet:
+/// what was trimmed when it was sent begins without what says who they are.
+fn learns_no_writers(state: &PlacementState, range: &RangeRecord, server: ServerId) -> bool {
+    let is_trimmed = range.start_offset > range.opened_offset;
+    let is_new = !range.unknowing.contains(&server);
+    is_new && (!range.unknowing.is_empty() || (is_trimmed && !has_next(state, range)))
+}
+
+/// Whether it is news that a server lacks some of a sealed range, of which it counts as having all.
+///
+/// Not where it would count as one that does not know the writers once it was sent what it lacks: it may be the last one that does. Its
+/// records come back, but meanwhile it counts as before.
+pub(super) fn is_news(state: &PlacementState, server: ServerId, key: RangeKey, epoch: Epoch) -> bool {
+    let range = state
+        .range(key)
+        .filter(|range| range.epoch == epoch && range.end_offset.is_some());
+    range.is_some_and(|range| {
+        range.complete().any(|holder| holder == server) && !learns_no_writers(state, range, server)
+    })
+}
+
+/// Writes down that a server lacks some of a sealed range, of which it counted as having all: it is not counted on before it was sent
+/// that.
+pub(super) fn lacks_some(state: &PlacementState, copy: Copy) -> Result<Effects, Refusal> {
+    let range = sealed(state, copy.key)?;
+    if !is_news(state, copy.to, copy.key, range.epoch) {
+        return Ok(Effects::nothing(Outcome::Range(Arc::clone(range))));
+    }
+    let mut lacking = RangeRecord::clone(range);
+    lacking.incomplete.push(copy.to);
+    Ok(changed(range, lacking))
 }
 
 /// Writes down that the servers that are `away` are not counted on for a sealed range, unless too few others have all of it.

@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
-use sbp_messages::{ErrorCode, RangeServer as RangeServerName, RangeServerStatus, ServerState, StuckRange};
+use sbp_messages::{ErrorCode, RangeId, RangeServer as RangeServerName, RangeServerStatus, ServerState, StuckRange};
 use sbp_replication::Term;
-use sbp_types::ServerId;
+use sbp_types::{RangeKey, ServerId};
 
 use super::choose::ServerLoad;
-use super::copies::CopyCounts;
+use super::copies::{CopyCounts, is_news};
 use super::drain::{Drain, Stuck};
 use super::election::{Election, WITH_STARTS};
 use super::life::Life;
@@ -298,6 +298,26 @@ impl PlacementDriver {
     /// Notes the load that a range server has reported.
     pub(crate) fn report(&self, server: ServerId, load: ServerLoad) {
         self.registry.lock().report(server, load, Instant::now());
+    }
+
+    /// A range server lacks some of these sealed ranges, as far as it says so.
+    pub(crate) fn lacks(&self, server: ServerId, incomplete: &[RangeId]) {
+        let named = incomplete.iter().filter_map(|range| {
+            let key = RangeKey {
+                stream: range.stream_id,
+                range: range.range_index?,
+            };
+            Some((key, range.epoch?))
+        });
+        // What is known already is not asked of the thread.
+        let news: Vec<_> = self.read(|state| {
+            named
+                .filter(|(key, epoch)| is_news(state, server, *key, *epoch))
+                .collect()
+        });
+        if !news.is_empty() {
+            self.send(Event::Lacks(server, news));
+        }
     }
 
     /// Notes that a connection to a range server has closed.

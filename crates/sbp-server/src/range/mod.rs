@@ -56,7 +56,9 @@ pub(crate) use ranges::Ranges;
 pub(crate) use read::{LogRead, ReadJob};
 pub(crate) use readers::Readers;
 pub(crate) use replica_set::{CopyRecord, ReplicaSet};
-pub(crate) use replication::{Feed, FeedEntry, FeedKind, FencedEnd, FollowJob, Heard, Refused, WantedSeal};
+pub(crate) use replication::{
+    Feed, FeedEntry, FeedKind, FencedEnd, FollowJob, Heard, IncompleteRange, Refused, WantedSeal,
+};
 pub(crate) use requester::{Notification, Requester};
 pub(crate) use server::RangeServer;
 pub(crate) use stream::{FoundCopy, HeldRange, HostedStream, Phase, RangeState, StreamFacts};

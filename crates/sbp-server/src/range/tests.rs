@@ -12,6 +12,7 @@ use crate::refusal::Refusal;
 mod alone;
 mod copies;
 mod copies_rig;
+mod damaged;
 mod held_back;
 mod invariants;
 mod listener;

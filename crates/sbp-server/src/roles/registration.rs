@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use sbp_messages::{RangeServer, ReportMetricsResponse};
+use sbp_messages::{MAX_ENTRIES, RangeId, RangeServer, ReportMetricsRequest, ReportMetricsResponse};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, timeout};
@@ -13,12 +13,23 @@ use super::members::tell_members;
 use super::metrics::Sample;
 use super::range_role::RangeRole;
 use crate::disk_space::DiskSpace;
+use crate::range::IncompleteRange;
 
 /// The number of reports between two requests for everything that belongs here, which make up for lost messages.
 const REPORTS_PER_LOOK: u32 = 10;
 
 /// How often it is looked whether another placement driver answers while the one that is asked does not.
 const LOOK_FOR_ANOTHER: Duration = Duration::from_millis(100);
+
+/// How a report names a range of which this server lacks some.
+fn range_id(range: &IncompleteRange) -> RangeId {
+    RangeId {
+        stream_id: range.key.stream,
+        range_index: Some(range.key.range),
+        epoch: Some(range.epoch),
+        end_offset: None,
+    }
+}
 
 /// Asks which ranges belong here on every new connection and regularly after that; reports this server's load in
 /// between. Tells `registered` when all of it has succeeded for the first time. Ends with the server.
@@ -78,8 +89,12 @@ pub(crate) async fn keep_in_touch(
         }
         let Some(ranges) = role.ranges.upgrade() else { return };
         let sample = Sample::take(space.now().space.free, ranges.activity());
+        let incomplete = ranges.incomplete_ranges(MAX_ENTRIES);
         drop(ranges);
-        let report = sample.since(last.as_ref().unwrap_or(&sample), me.clone());
+        let report = ReportMetricsRequest {
+            incomplete: incomplete.iter().map(range_id).collect(),
+            ..sample.since(last.as_ref().unwrap_or(&sample), me.clone())
+        };
         last = Some(sample);
         latest.send_replace(Some(report.clone()));
         let answer: Result<Vec<ReportMetricsResponse>, _> = role.drivers.call(&report, every).await;

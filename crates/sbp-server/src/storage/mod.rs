@@ -411,6 +411,7 @@ impl Opened {
         writers.retain(|(writer, _)| log.writer(*writer).is_some());
         hub.recall(writers);
         let ranges = Arc::new(RangeServer::new(hub, log, Arc::clone(clock)));
+        ranges.note_damage();
         ranges.leave(let_go.iter().copied());
         Ok(Self {
             directory,

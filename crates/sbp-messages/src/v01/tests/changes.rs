@@ -162,9 +162,10 @@ pub(super) fn report_metrics_request() -> impl Strategy<Value = ReportMetricsReq
         any::<i64>(),
         any::<i32>(),
     );
-    let extensions = (or_absent::<i8>(), or_absent(), or_absent());
+    let extensions = (or_absent::<i8>(), or_absent(), or_absent(), some(range_id()));
     (option::of(range_server()), wide, any::<[i16; 11]>(), extensions).prop_map(
-        |(range_server, (disk_in, disk_out, free, unindexed, memory, pending), narrow, (wanted, withheld, bytes))| {
+        |(range_server, (disk_in, disk_out, free, unindexed, memory, pending), narrow, extensions)| {
+            let (wanted, withheld, bytes, incomplete) = extensions;
             ReportMetricsRequest {
                 range_server,
                 disk_in_rate: disk_in,
@@ -187,6 +188,7 @@ pub(super) fn report_metrics_request() -> impl Strategy<Value = ReportMetricsReq
                 wanted: ServerState(wanted),
                 withheld_range_cnt: withheld,
                 withheld_bytes: bytes,
+                incomplete,
             }
         },
     )

@@ -6,7 +6,7 @@ use sbp_types::{RangeIndex, StreamId};
 
 use super::count::Count;
 use super::headers;
-use super::ranges::range_server;
+use super::ranges::{range_id, range_server};
 
 fn node(n: &mut Count) -> PlacementDriverNode {
     PlacementDriverNode {
@@ -107,6 +107,7 @@ headers! {
         wanted: n.extension(ServerState::UNSPECIFIED, |_| ServerState::DRAINING),
         withheld_range_cnt: n.extension(0, Count::int),
         withheld_bytes: n.extension(0, Count::long),
+        incomplete: n.extension(Vec::new(), |n| n.two(range_id)),
     };
     ReportMetricsResponse, n => ReportMetricsResponse {
         range_server: Some(range_server(n)),

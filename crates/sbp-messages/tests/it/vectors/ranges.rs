@@ -42,7 +42,7 @@ pub(crate) fn range(n: &mut Count) -> Range {
     }
 }
 
-fn range_id(n: &mut Count) -> RangeId {
+pub(super) fn range_id(n: &mut Count) -> RangeId {
     RangeId {
         stream_id: StreamId(n.long()),
         range_index: Some(RangeIndex(n.int())),

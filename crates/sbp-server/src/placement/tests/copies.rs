@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use sbp_types::Epoch;
 
-use super::super::copies::{Copies, Copy, CopyStep};
+use super::super::copies::{Copies, Copy, CopyStep, is_news};
 use super::super::effects::{Action, Order};
 use super::super::records::StreamRecord;
 use super::super::registry::Registry;
@@ -199,6 +199,64 @@ fn a_server_that_lacks_some_of_a_sealed_range_is_sent_it_when_it_is_there() {
         (ids(&[1, 2, 3]), vec![])
     );
     assert_eq!(scene.due(), []);
+}
+
+#[test]
+fn a_server_that_says_that_it_lacks_some_of_a_sealed_range_counts_again_when_it_was_sent_that() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[], false);
+    scene.range(1, &[1, 2, 3], &[], true);
+    let lacks = |scene: &Scene, index: i32, server: i32, epoch: i64| {
+        is_news(&scene.state, ServerId(server), key(index), Epoch(epoch))
+    };
+    assert!(lacks(&scene, 0, 1, 0));
+    assert!(!lacks(&scene, 0, 1, 1), "of another range");
+    assert!(!lacks(&scene, 0, 4, 0) && !lacks(&scene, 1, 1, 1) && !lacks(&scene, 7, 1, 0));
+    for _time in 0..2 {
+        let (range, orders) = scene.apply(Command::LacksSome(copy(0, 1)));
+        assert_eq!((range.incomplete.clone(), orders), (ids(&[1]), vec![]));
+    }
+    assert!(!lacks(&scene, 0, 1, 0), "it is known");
+    assert_eq!(scene.due(), [(copy(0, 1), sends(2, 0))]);
+    let range = scene.finish(copy(0, 1));
+    assert_eq!((range.incomplete.clone(), range.unknowing.clone()), (vec![], vec![]));
+    // Of the last range, of which records were trimmed, it would not count any more as one that knows the writers.
+    let last = Arc::new(RangeRecord {
+        start_offset: Offset(15),
+        end_offset: Some(Offset(20)),
+        ..RangeRecord::clone(scene.state.range(key(1)).unwrap())
+    });
+    scene.state.install(Change::PutRange(last));
+    assert!(!lacks(&scene, 1, 1, 1));
+    assert_eq!(scene.apply(Command::LacksSome(copy(1, 1))).0.incomplete, []);
+}
+
+#[test]
+fn what_cannot_be_put_back_is_tried_less_and_less_often_and_keeps_no_others_from_their_turn() {
+    let mut scene = Scene::new(3);
+    let lacking = 20;
+    for index in 0..lacking {
+        scene.range(index, &[1, 2, 3], &[1], false);
+    }
+    scene.range(lacking, &[2, 3, 4], &[], true);
+    assert_eq!(scene.due().len(), 16);
+    for index in 0..16 {
+        scene.copies.is_refused(copy(index, 1), scene.now);
+    }
+    let others: Vec<_> = scene.due().into_iter().map(|(copy, _)| copy.key.range.0).collect();
+    assert_eq!(others, [16, 17, 18, 19]);
+    for index in 16..lacking {
+        scene.finish(copy(index, 1));
+    }
+    for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
+        scene.pass(pause - 1, &[1, 2, 3, 4]);
+        assert_eq!(scene.due(), [], "{pause}");
+        scene.pass(1, &[1, 2, 3, 4]);
+        assert_eq!(scene.due().len(), 16, "{pause}");
+        for index in 0..16 {
+            scene.copies.is_refused(copy(index, 1), scene.now);
+        }
+    }
 }
 
 #[test]

@@ -2,9 +2,12 @@
 
 use std::time::Instant;
 
+use sbp_messages::ErrorCode;
+use sbp_types::{Epoch, RangeKey, ServerId};
+
 use super::{Event, Worker};
 use crate::placement::apply::Command;
-use crate::placement::copies::{Copy, CopyStep};
+use crate::placement::copies::{Copy, CopyStep, is_news};
 use crate::placement::request::{Outcomes, Task};
 use crate::refusal::Refusal;
 
@@ -46,9 +49,25 @@ impl Worker {
     pub(super) fn handle_copied(&mut self, copy: Copy, sent: Result<(), Refusal>) {
         if let Err(refusal) = sent {
             tracing::debug!(range = %copy.key, server = %copy.to, message = refusal.message, "a sealed range is not copied yet");
-            return self.copies.ended(copy, false, Instant::now());
+            let now = Instant::now();
+            return match refusal.code {
+                // What its disk has lost cannot be put back there now.
+                ErrorCode::RS_DATA_CORRUPTED => self.copies.is_refused(copy, now),
+                _ => self.copies.ended(copy, false, now),
+            };
         }
         self.note_copy(copy, Command::FinishCopy(copy));
+    }
+
+    /// A server lacks some of sealed ranges that it counted as having all of: it is sent that again.
+    pub(super) fn handle_lacks(&mut self, server: ServerId, ranges: &[(RangeKey, Epoch)]) {
+        for (key, epoch) in ranges.iter().copied() {
+            // It may have been told twice before the first was decided.
+            if is_news(&self.state, server, key, epoch) {
+                tracing::warn!(range = %key, %server, "a server lacks some of a sealed range that it had: it is sent that again");
+                self.note_copy(Copy { key, to: server }, Command::LacksSome(Copy { key, to: server }));
+            }
+        }
     }
 
     /// Has a change of who has a sealed range made durable, in its turn among the operations on the stream.

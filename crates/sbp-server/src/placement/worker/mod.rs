@@ -24,7 +24,7 @@ use sbp_locks::{Mutex, RwLock};
 use sbp_log::Clock;
 use sbp_messages::{ErrorCode, RangeId};
 use sbp_replication::Term;
-use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 
 use self::letting_go::LettingGo;
 use self::shared_seal::SharedSeal;
@@ -104,6 +104,8 @@ pub(super) enum Event {
     UpkeepEnded(RangeKey),
     /// A server was sent what it lacked of a sealed range, or not.
     Copied(Copy, Result<(), Refusal>),
+    /// A range server has said that it lacks some of these sealed ranges, which have these epochs.
+    Lacks(ServerId, Vec<(RangeKey, Epoch)>),
     /// It is written down that a server has a copy of a sealed range, or all of it; or that failed.
     CopyNoted(Copy, Result<(), Refusal>),
     /// Something is due.
@@ -354,6 +356,7 @@ impl Worker {
             Event::Look => self.look(),
             Event::UpkeepEnded(key) => self.upkeep_ended(key),
             Event::Copied(copy, sent) => self.handle_copied(copy, sent),
+            Event::Lacks(server, ranges) => self.handle_lacks(server, &ranges),
             Event::CopyNoted(copy, noted) => self.copy_noted(copy, &noted),
             Event::Sweep => self.sweep(),
         }

@@ -306,14 +306,16 @@ impl Worker {
             Err(refusal) => {
                 tracing::warn!(range = %seal.key, %source, %to, %end, times, message = refusal.message, "what a server lacks of a range is not written back yet");
                 let takes_long = refusal.code == ErrorCode::PD_NO_AVAILABLE_RS;
+                // Its disk has lost what was there: that is not the fault of who sends.
+                let is_damaged = refusal.code == ErrorCode::RS_DATA_CORRUPTED;
                 seal.refusals.push((source, refusal));
-                if source_is_away || !takes_long {
+                if source_is_away || !(takes_long || is_damaged) {
                     // Whatever it was to send, somebody else has to.
                     seal.job.away(source);
                     seal.writing.clear();
                     return self.step_shared(id);
                 }
-                if !is_away && times < MOST_WAITS {
+                if !is_away && !is_damaged && times < MOST_WAITS {
                     // The source goes on with the order; this asks it how far it is.
                     seal.writing[place].times += 1;
                     return self.order_write_back(id, range, source, to, end);

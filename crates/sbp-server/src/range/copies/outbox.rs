@@ -1,6 +1,7 @@
 //! Which ranges have something for which follower.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use sbp_types::{Position, RangeKey, ServerId};
 use smallvec::SmallVec;
@@ -21,6 +22,8 @@ pub(in crate::range) struct Outbox {
     is_waiting: HashSet<RangeKey>,
     /// Ranges of which the follower has refused entries: it is sent none of them meanwhile.
     refused: HashSet<RangeKey>,
+    /// Since when the follower has taken nothing of these ranges, because of what its disk has lost.
+    damaged: HashMap<RangeKey, Duration>,
     /// Ranges of which the follower does not know all that is confirmed.
     stale: HashSet<RangeKey>,
     /// Ranges of which the follower has to say whether it is fenced, and the numbers of the questions.
@@ -101,6 +104,16 @@ impl Outbox {
         self.refused.remove(&key);
     }
 
+    /// The follower has refused entries of the range because of what its disk has lost. Returns since when.
+    pub(in crate::range) fn is_damaged(&mut self, key: RangeKey, now: Duration) -> Duration {
+        *self.damaged.entry(key).or_insert(now)
+    }
+
+    /// The follower has taken entries of the range.
+    pub(in crate::range) fn takes(&mut self, key: RangeKey) {
+        self.damaged.remove(&key);
+    }
+
     /// Whether the follower has refused entries of the range, and is sent none yet.
     pub(in crate::range) fn is_refused(&self, key: RangeKey) -> bool {
         self.refused.contains(&key)
@@ -144,6 +157,7 @@ impl Outbox {
     /// The range is gone.
     pub(in crate::range) fn forget(&mut self, key: RangeKey) {
         self.refused.remove(&key);
+        self.damaged.remove(&key);
         self.stale.remove(&key);
         self.told.remove(&key);
         self.sent.remove(&key);

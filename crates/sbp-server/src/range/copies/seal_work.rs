@@ -61,6 +61,20 @@ impl SealWork {
         }
     }
 
+    /// A server does not take what it is sent of a range up to this end, because of what its disk has lost: nobody waits for it any
+    /// longer.
+    pub(in crate::range) fn cannot_be_taken(&mut self, key: RangeKey, server: ServerId, end: Position) {
+        let waits = |order: &mut WritingBack| order.key == key && order.end == end && order.to.as_slice() == [server];
+        for order in self.writing_back.extract_if(.., waits) {
+            let message = format!(
+                "the disk of server {server} has lost some of range {key}, and it cannot be put back there: give that server an empty \
+                 directory"
+            );
+            let damaged = Refusal::new(ErrorCode::RS_DATA_CORRUPTED, message);
+            self.written_back.push((order.done, Err(damaged)));
+        }
+    }
+
     pub(in crate::range) fn has_answers(&self) -> bool {
         !self.fenced.is_empty() || !self.written_back.is_empty()
     }

@@ -49,13 +49,15 @@ pub(in crate::range) struct RecentEntry {
 }
 
 /// An entry that another server has sent and that is here already. It is answered when the two were compared, for which
-/// that which is here has to be synced.
+/// that which is here has to be synced; or when it was put in the place of one that the disk has lost.
 #[derive(Debug)]
 pub(crate) struct Repeated {
     pub(in crate::range) key: RangeKey,
     pub(in crate::range) at: Position,
     pub(in crate::range) to: Position,
     pub(in crate::range) fingerprint: Fingerprint,
+    /// Its bytes as they are stored.
+    pub(in crate::range) pieces: SmallVec<[bytes::Bytes; 2]>,
     pub(in crate::range) is_written_back: bool,
     pub(in crate::range) requester: Arc<dyn Requester>,
     pub(in crate::range) entry: EntryId,

@@ -16,6 +16,8 @@ use crate::range::server::RangeServer;
 
 /// The most entries of one frame.
 const MOST_ENTRIES: usize = 1_024;
+/// How long a server may take nothing because of what its disk has lost, until nobody waits for it any more. It may mend that.
+const MENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// An entry to send to another server.
 #[derive(Clone, Debug)]
@@ -94,6 +96,8 @@ pub(crate) struct Refused {
     pub(crate) sealed_end: Option<Position>,
     /// The question that was sent with it.
     pub(crate) question: Option<u64>,
+    /// Whether that is because of what its disk has lost.
+    pub(crate) is_damaged: bool,
 }
 
 impl RangeServer {
@@ -215,6 +219,9 @@ impl RangeServer {
                 answer,
                 ..
             } = *heard;
+            if matches!(answer, Answer::Synced(_)) {
+                ranges.outboxes.of(server).takes(heard.key);
+            }
             let hear = |replica: &mut sbp_replication::Replica| replica.heard(server, sealed_end, round, answer);
             match ranges.change_copy(heard.key, hear) {
                 Some(Standing::FollowerLost) => tracing::error!(
@@ -255,13 +262,24 @@ impl RangeServer {
     /// again when [`tell_again`](Self::tell_again) is called. Those of an open range also when there is news of it; what is
     /// written back or copied not before, unless that is ordered anew.
     pub(crate) fn refused(&self, server: ServerId, refused: &Refused) {
+        self.refused_at(server, refused, self.running_for());
+    }
+
+    /// The same at a time that the caller says.
+    pub(in crate::range) fn refused_at(&self, server: ServerId, refused: &Refused, now: Duration) {
         let Refused {
             key,
             sealed_end,
             question,
+            is_damaged,
         } = *refused;
         let mut notifications = Notifications::default();
         let mut ranges = self.hub.ranges.lock();
+        if let Some(end) = sealed_end.filter(|_| is_damaged)
+            && ranges.outboxes.of(server).is_damaged(key, now) + MENDS_WITHIN <= now
+        {
+            ranges.seal_work.cannot_be_taken(key, server, end);
+        }
         let next = ranges.change_copy(key, |replica| {
             replica.begin_again(server, sealed_end);
             replica.next_for(server)

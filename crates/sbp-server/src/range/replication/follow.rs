@@ -67,12 +67,14 @@ impl FollowJob {
         let (key, at, entry, is_written_back) = (self.key, self.offered.at, self.id(), self.is_written_back());
         let to = self.offered.entry.end(at)?;
         let offered = self.log_entry(requester, to);
-        let pieces = std::iter::once(offered.prefix.as_slice()).chain(offered.chunks.iter().map(AsRef::as_ref));
+        let prefix = bytes::Bytes::copy_from_slice(&offered.prefix);
+        let pieces: SmallVec<[bytes::Bytes; 2]> = std::iter::once(prefix).chain(offered.chunks).collect();
         Some(Repeated {
             key,
             at,
             to,
-            fingerprint: Fingerprint::of(&offered.head, pieces),
+            fingerprint: Fingerprint::of(&offered.head, pieces.iter().map(AsRef::as_ref)),
+            pieces,
             is_written_back,
             requester: Arc::clone(requester),
             entry,
@@ -210,7 +212,7 @@ impl Ranges {
                 entries.push(job.log_entry(requester, to));
                 None
             }
-            Verdict::Held => {
+            Verdict::Held | Verdict::Mend => {
                 let repeated = job.repeated(requester)?;
                 if repeated.to <= replica.synced_end() {
                     self.to_compare.push(repeated);
@@ -220,8 +222,8 @@ impl Ranges {
                 None
             }
             Verdict::GoOn(at) => Some(Err(go_on(key, at))),
-            // No copy here is told of damage yet, and nobody closes one.
-            Verdict::Mend | Verdict::Close => {
+            // Nobody closes a copy yet.
+            Verdict::Close => {
                 let primary = replica.range().primary();
                 Some(Err(not_taken(key, NotTaken::OutOfPlace, primary).into()))
             }

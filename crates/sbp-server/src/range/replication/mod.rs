@@ -5,6 +5,7 @@
 //! [`RangeState`](super::stream::RangeState). Here are the bytes and the requesters around it.
 
 mod compare;
+mod damage;
 mod ends;
 mod feed;
 mod follow;
@@ -14,6 +15,7 @@ mod settle;
 mod table;
 mod turn;
 
+pub(crate) use damage::IncompleteRange;
 pub(crate) use feed::{Feed, FeedEntry, FeedKind, Heard, Refused};
 pub(crate) use follow::FollowJob;
 pub(crate) use hearing::WantedSeal;

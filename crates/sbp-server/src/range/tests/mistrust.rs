@@ -139,6 +139,7 @@ fn an_answer_that_is_older_than_a_second_attempt_says_nothing_of_where_to_go_on(
         key: FIRST,
         sealed_end: None,
         question: None,
+        is_damaged: false,
     };
     primary.refused(id(1), &refused);
     primary.tell_again(id(1), [FIRST]);
@@ -180,6 +181,7 @@ fn a_server_that_refuses_what_is_copied_to_it_is_sent_nothing_more_until_it_is_t
             key: FIRST,
             sealed_end: Some(end),
             question: None,
+            is_damaged: false,
         };
         primary.refused(id(2), &refused);
         // Nor when that is ordered again, or was being read when the refusal came.
@@ -339,6 +341,7 @@ impl Copies {
                         key,
                         sealed_end: None,
                         question,
+                        is_damaged: false,
                     };
                     primary.refused(id(follower), &refused);
                 }

@@ -19,8 +19,8 @@ use smallvec::smallvec;
 
 use super::listener::Listener;
 use crate::range::{
-    AppendDone, AppendEntry, AppendJob, CopyRecord, FollowJob, Followers, HeadFacts, HeldRange, RangeHub, RangeServer,
-    RangeState, Repeated, ReplicaSet, StreamFacts, WriterSequence,
+    AppendDone, AppendEntry, AppendJob, CopyRecord, FollowJob, Followers, FoundCopy, HeadFacts, HeldRange, LogContext,
+    RangeHub, RangeServer, RangeState, Repeated, ReplicaSet, StreamFacts, WriterSequence,
 };
 use crate::refusal::Refusal;
 
@@ -38,6 +38,8 @@ pub(super) struct Rig {
     pub(super) server: Arc<RangeServer>,
     gate: Arc<Gate>,
     listener: Listener,
+    disk: SimFileSystem,
+    config: LogConfig,
 }
 
 impl Rig {
@@ -52,17 +54,42 @@ impl Rig {
             ..held(0, 0, None).fresh()
         };
         let rig = Self::with(range, change);
-        let compares = ComparesAside(Arc::downgrade(&rig.server));
-        rig.server.hub.set_followers(Arc::new(compares));
+        rig.compare_aside();
         rig
+    }
+
+    fn compare_aside(&self) {
+        let compares = ComparesAside(Arc::downgrade(&self.server));
+        self.server.hub.set_followers(Arc::new(compares));
+    }
+
+    /// The server `me` starts again with its copy of the range, of which the disk has lost the batches with these contents.
+    pub(super) fn restart(&mut self, me: ServerId, range: &HeldRange, lost: &[Vec<u8>]) {
+        self.server.log.close().unwrap();
+        self.disk = self.disk.process_death();
+        for content in lost {
+            lose(&self.disk, &self.config.directory, content);
+        }
+        let of_copy = |log: &Log<LogContext>| {
+            let found = FoundCopy {
+                synced: log.end_position(range.key).unwrap(),
+                first: log.first_position(range.key),
+                writers_parts: 0,
+            };
+            RangeState {
+                next: found.synced.offset,
+                replica: range.recovered_replica(Some(me), &found),
+                ..range.fresh()
+            }
+        };
+        self.server = open(&self.disk, &self.gate, self.config.clone(), of_copy);
+        self.server.note_damage();
+        self.compare_aside();
     }
 
     fn with(range: RangeState, change: impl FnOnce(LogConfig) -> LogConfig) -> Self {
         let gate = Arc::new(Gate::default());
-        let files = GatedFiles {
-            disk: SimFileSystem::new(),
-            gate: Arc::clone(&gate),
-        };
+        let disk = SimFileSystem::new();
         let config = change(LogConfig {
             segment_bytes: 1 << 20,
             // Each part of the state of the writers has one of them.
@@ -70,17 +97,12 @@ impl Rig {
             helpers: Helpers::Inline,
             ..LogConfig::new(Path::new("/data"))
         });
-        let hub = RangeHub::new(Arc::default(), Arc::default());
-        let clock = Arc::new(ManualClock::default());
-        let observer = Arc::clone(&hub);
-        let (log, _) = Log::open(Arc::new(files), Arc::clone(&clock) as _, config, observer).unwrap();
-        hub.open(STREAM, StreamFacts::default(), range);
-        hub.set_knows_all(true);
-        let server = Arc::new(RangeServer::new(hub, log, clock));
         Self {
-            server,
+            server: open(&disk, &gate, config.clone(), |_| range),
             gate,
             listener: Listener::new(),
+            disk,
+            config,
         }
     }
 
@@ -142,6 +164,38 @@ impl Rig {
     }
 }
 
+/// A server with one range, as its log is found.
+fn open(
+    disk: &SimFileSystem,
+    gate: &Arc<Gate>,
+    config: LogConfig,
+    range: impl FnOnce(&Log<LogContext>) -> RangeState,
+) -> Arc<RangeServer> {
+    let files = GatedFiles {
+        disk: disk.clone(),
+        gate: Arc::clone(gate),
+    };
+    let hub = RangeHub::new(Arc::default(), Arc::default());
+    let clock = Arc::new(ManualClock::default());
+    let observer = Arc::clone(&hub);
+    let (log, _) = Log::open(Arc::new(files), Arc::clone(&clock) as _, config, observer).unwrap();
+    hub.open(STREAM, StreamFacts::default(), range(&log));
+    hub.set_knows_all(true);
+    Arc::new(RangeServer::new(hub, log, clock))
+}
+
+/// Turns over a bit of the first batch with this content.
+fn lose(disk: &SimFileSystem, directory: &Path, content: &[u8]) {
+    for name in disk.list(directory).unwrap() {
+        let path = directory.join(name);
+        let found = disk.contents(&path).unwrap();
+        if let Some(at) = found.windows(content.len()).position(|bytes| bytes == content) {
+            return disk.damage(&path, |bytes| bytes[at] ^= 1).unwrap();
+        }
+    }
+    panic!("the record is in no file");
+}
+
 /// The test carries what is sent; entries are compared on a thread of their own.
 #[derive(Debug)]
 struct ComparesAside(Weak<RangeServer>);
@@ -192,8 +246,13 @@ pub(super) fn held(index: i32, start: i64, end: Option<i64>) -> HeldRange {
 
 /// An append of one record of `bytes`, numbered by its request index.
 pub(super) fn job(request_index: i32, bytes: usize) -> AppendJob {
+    job_with(request_index, vec![7; bytes])
+}
+
+/// An append of this record.
+pub(super) fn job_with(request_index: i32, record: Vec<u8>) -> AppendJob {
     let mut batch = BytesMut::new();
-    encode_raw(&EncodeOptions::default(), &Bytes::from(vec![7; bytes]), &mut batch).unwrap();
+    encode_raw(&EncodeOptions::default(), &Bytes::from(record), &mut batch).unwrap();
     AppendJob {
         call: CallId::FIRST,
         request_index,

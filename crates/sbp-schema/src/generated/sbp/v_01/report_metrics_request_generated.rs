@@ -39,6 +39,7 @@ impl<'a> ReportMetricsRequest<'a> {
   pub const VT_WANTED: ::flatbuffers::VOffsetT = 40;
   pub const VT_WITHHELD_RANGE_CNT: ::flatbuffers::VOffsetT = 42;
   pub const VT_WITHHELD_BYTES: ::flatbuffers::VOffsetT = 44;
+  pub const VT_INCOMPLETE: ::flatbuffers::VOffsetT = 46;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -56,6 +57,7 @@ impl<'a> ReportMetricsRequest<'a> {
     builder.add_disk_free_space(args.disk_free_space);
     builder.add_disk_out_rate(args.disk_out_rate);
     builder.add_disk_in_rate(args.disk_in_rate);
+    if let Some(x) = args.incomplete { builder.add_incomplete(x); }
     if let Some(x) = args.withheld_range_cnt { builder.add_withheld_range_cnt(x); }
     builder.add_uring_pending_task_cnt(args.uring_pending_task_cnt);
     if let Some(x) = args.range_server { builder.add_range_server(x); }
@@ -222,6 +224,13 @@ impl<'a> ReportMetricsRequest<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i64>(ReportMetricsRequest::VT_WITHHELD_BYTES, None)}
   }
+  #[inline]
+  pub fn incomplete(&self) -> Option<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeId<'a>>>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeId>>>>(ReportMetricsRequest::VT_INCOMPLETE, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for ReportMetricsRequest<'_> {
@@ -251,6 +260,7 @@ impl ::flatbuffers::Verifiable for ReportMetricsRequest<'_> {
      .visit_field::<ServerState>("wanted", Self::VT_WANTED, false)?
      .visit_field::<i32>("withheld_range_cnt", Self::VT_WITHHELD_RANGE_CNT, false)?
      .visit_field::<i64>("withheld_bytes", Self::VT_WITHHELD_BYTES, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, ::flatbuffers::ForwardsUOffset<RangeId>>>>("incomplete", Self::VT_INCOMPLETE, false)?
      .finish();
     Ok(())
   }
@@ -277,6 +287,7 @@ pub struct ReportMetricsRequestArgs<'a> {
     pub wanted: Option<ServerState>,
     pub withheld_range_cnt: Option<i32>,
     pub withheld_bytes: Option<i64>,
+    pub incomplete: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, ::flatbuffers::ForwardsUOffset<RangeId<'a>>>>>,
 }
 impl<'a> Default for ReportMetricsRequestArgs<'a> {
   #[inline]
@@ -303,6 +314,7 @@ impl<'a> Default for ReportMetricsRequestArgs<'a> {
       wanted: None,
       withheld_range_cnt: None,
       withheld_bytes: None,
+      incomplete: None,
     }
   }
 }
@@ -397,6 +409,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> ReportMetricsRequestBuilder<'
     self.fbb_.push_slot_always::<i64>(ReportMetricsRequest::VT_WITHHELD_BYTES, withheld_bytes);
   }
   #[inline]
+  pub fn add_incomplete(&mut self, incomplete: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , ::flatbuffers::ForwardsUOffset<RangeId<'b >>>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(ReportMetricsRequest::VT_INCOMPLETE, incomplete);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> ReportMetricsRequestBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     ReportMetricsRequestBuilder {
@@ -435,6 +451,7 @@ impl ::core::fmt::Debug for ReportMetricsRequest<'_> {
       ds.field("wanted", &self.wanted());
       ds.field("withheld_range_cnt", &self.withheld_range_cnt());
       ds.field("withheld_bytes", &self.withheld_bytes());
+      ds.field("incomplete", &self.incomplete());
       ds.finish()
   }
 }
