@@ -12,6 +12,7 @@ pub mod message;
 #[cfg(feature = "names")]
 pub mod names;
 pub mod recovery;
+pub mod seastar;
 pub mod session;
 pub mod stranger;
 pub mod tank;
@@ -72,6 +73,11 @@ pub const TARGETS: &[Target] = &[
         name: "tank",
         run: tank::run,
         seeds: tank::seeds,
+    },
+    Target {
+        name: "seastar",
+        run: seastar::run,
+        seeds: seastar::seeds,
     },
     #[cfg(feature = "names")]
     Target {

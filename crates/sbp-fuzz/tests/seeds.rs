@@ -75,6 +75,11 @@ fn tank() {
 }
 
 #[test]
+fn seastar() {
+    play("seastar", 1_000);
+}
+
+#[test]
 fn names() {
     play("names", 2_000);
 }
@@ -103,7 +108,7 @@ fn every_target_has_a_test() {
     assert_eq!(
         names,
         [
-            "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "names"
+            "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "seastar", "names"
         ]
     );
 }

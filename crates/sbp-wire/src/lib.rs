@@ -2,7 +2,8 @@
 //!
 //! [`Endpoint`] is one end of a connection as its driver sees it, whatever it speaks. Below that is what protocols share:
 //! [`WriteQueue`] (bytes on their way to a socket), [`Intake`] (bytes that have arrived, and frames cut out of them),
-//! [`Payload`] (received bytes in several pieces), [`Deadlines`] (which of many calls runs out of time next), [`Arrival`] (whether a
+//! [`Payload`] (received bytes in several pieces), [`Deadlines`] (which of many calls runs out of time next),
+//! [`OwnCalls`] (the requests that wait for an answer), [`Phase`] (whether a connection is open), [`Arrival`] (whether a
 //! frame arrives fast enough) and [`Keepalive`] (whether the peer says and takes anything).
 
 // This crate handles bytes of a peer: no input may cause a panic or a silent truncation.
@@ -23,7 +24,9 @@ mod deadlines;
 mod endpoint;
 mod intake;
 mod keepalive;
+mod own_calls;
 mod payload;
+mod phase;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod write_queue;
@@ -34,5 +37,7 @@ pub use deadlines::Deadlines;
 pub use endpoint::{Endpoint, Reason};
 pub use intake::Intake;
 pub use keepalive::{Due, Keepalive, Patience};
+pub use own_calls::{OwnCall, OwnCalls};
 pub use payload::{Payload, aligned_buffer};
+pub use phase::Phase;
 pub use write_queue::{SHARE_FROM, WHOLE_UP_TO, WriteQueue};

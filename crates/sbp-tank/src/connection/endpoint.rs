@@ -92,9 +92,8 @@ impl Endpoint for Connection {
         self.advance_time(now);
         match &self.phase {
             Phase::Closed { .. } => return,
-            Phase::Flushing { until, reason } => {
-                if *until <= self.now {
-                    let reason = reason.clone();
+            Phase::Flushing { .. } => {
+                if let Some(reason) = self.phase.overdue(self.now) {
                     self.end_now(reason);
                 }
                 return;
@@ -118,6 +117,7 @@ impl Endpoint for Connection {
                 config,
                 greeted_by,
                 calls,
+                ..
             } => {
                 if greeted_by.is_some_and(|by| by <= self.now) {
                     let patience = config.greeting;
@@ -126,7 +126,7 @@ impl Endpoint for Connection {
                 while let Some(call) = calls.take_due(self.now) {
                     // A queued frame cannot be taken back, so it will be written.
                     self.events.push_back(Event::CallFailed {
-                        user: call.user,
+                        user: call.what.user,
                         failure: CallFailure::DeadlineExceeded,
                         bytes_sent: true,
                     });
@@ -188,17 +188,10 @@ impl Endpoint for Connection {
     }
 
     fn is_closed(&self) -> bool {
-        match &self.phase {
-            Phase::Open => false,
-            Phase::Flushing { .. } => self.queue.is_empty(),
-            Phase::Closed { .. } => true,
-        }
+        self.phase.is_over(self.queue.is_empty())
     }
 
     fn close_reason(&self) -> Option<&CloseReason> {
-        match &self.phase {
-            Phase::Open => None,
-            Phase::Flushing { reason, .. } | Phase::Closed { reason } => Some(reason),
-        }
+        self.phase.reason()
     }
 }

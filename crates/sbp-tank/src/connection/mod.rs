@@ -1,25 +1,20 @@
 //! One end of a connection as a state machine.
 
-mod calls;
 mod endpoint;
 mod input;
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use sbp_wire::{Arrival, Intake, Keepalive, Pace, Part, Patience, WriteQueue};
+use sbp_wire::{Arrival, Intake, Keepalive, OwnCalls, Pace, Part, Patience, Phase, WriteQueue};
 use thiserror::Error;
 
-use self::calls::OwnCalls;
 use self::input::Stage;
 use crate::answer::{Answer, Asked};
 use crate::coding::Collector;
 use crate::event::{Call, CallFailure, CloseReason, Event};
 use crate::fault::Fault;
 use crate::request::{PING, Request};
-
-/// How long the last bytes may take to leave.
-const FLUSH: Duration = Duration::from_secs(5);
 
 /// How a client's end is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +102,9 @@ enum Role {
         config: ClientConfig,
         /// Until when the broker has to greet.
         greeted_by: Option<Instant>,
-        calls: OwnCalls,
+        calls: OwnCalls<u32, OwnCall>,
+        /// The id of the last request.
+        last: u32,
     },
     Server {
         config: ServerConfig,
@@ -121,6 +118,14 @@ enum Role {
     },
 }
 
+/// A request of this side.
+#[derive(Debug)]
+struct OwnCall {
+    /// The caller's token.
+    user: u64,
+    asked: Asked,
+}
+
 /// A request of the peer.
 #[derive(Debug)]
 struct PeerCall {
@@ -128,24 +133,11 @@ struct PeerCall {
     bytes: usize,
 }
 
-#[derive(Debug)]
-enum Phase {
-    Open,
-    /// What is queued is still written.
-    Flushing {
-        reason: CloseReason,
-        until: Instant,
-    },
-    Closed {
-        reason: CloseReason,
-    },
-}
-
 /// One end of a connection, a client's or a broker's.
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
-    phase: Phase,
+    phase: Phase<CloseReason>,
     /// The latest time given by any call.
     now: Instant,
     intake: Intake,
@@ -168,7 +160,8 @@ impl Connection {
         let role = Role::Client {
             config,
             greeted_by: Some(now + config.greeting),
-            calls: OwnCalls::default(),
+            calls: OwnCalls::new(),
+            last: 0,
         };
         Self::new(role, Patience::default(), now)
     }
@@ -212,13 +205,16 @@ impl Connection {
     /// [`Refused`]; nothing was queued then.
     pub fn send(&mut self, request: &Request, user: u64, now: Instant) -> Result<(), Refused> {
         self.advance_time(now);
-        if !matches!(self.phase, Phase::Open) {
+        if !self.is_open() {
             return Err(Refused::Closed);
         }
-        let Role::Client { config, calls, .. } = &mut self.role else {
+        let Role::Client {
+            config, calls, last, ..
+        } = &mut self.role
+        else {
             return Err(Refused::UnknownCall);
         };
-        let id = calls.next_id();
+        let id = next_id(calls, last);
         let (message, frame) = request.collect(id)?;
         let (asked, patience) = match request {
             Request::Produce(produce) => {
@@ -235,7 +231,7 @@ impl Connection {
             Request::DiscoverTopics => (Asked::Topics, config.other),
             Request::Topology => (Asked::Topology, config.other),
         };
-        calls.insert(id, user, asked, now + patience, self.queue.pushed());
+        calls.insert(id, OwnCall { user, asked }, now + patience, self.queue.pushed());
         self.queue_frame(message, frame);
         Ok(())
     }
@@ -252,8 +248,7 @@ impl Connection {
         let Some(of_peer) = calls.get(&call.0) else {
             return Err(Refused::UnknownCall);
         };
-        let is_open = matches!(self.phase, Phase::Open);
-        let collected = match is_open {
+        let collected = match self.phase.is_open() {
             true => Some(answer.collect(of_peer.id)?),
             false => None,
         };
@@ -294,7 +289,7 @@ impl Connection {
     }
 
     fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Open)
+        self.phase.is_open()
     }
 
     /// Whether the limits allow another request. A client has no such limits: if it stopped reading, its own answers would be
@@ -337,38 +332,30 @@ impl Connection {
 
     fn end_after_flush(&mut self, reason: CloseReason) {
         if self.is_open() {
-            let until = self.now + FLUSH;
-            self.end(Phase::Flushing { reason, until }, true);
+            self.end(Phase::flushing(reason, self.now), true);
         }
     }
 
     fn end_now(&mut self, reason: CloseReason) {
-        match &self.phase {
-            Phase::Open => {
-                self.end(Phase::Closed { reason }, false);
-                self.queue.clear();
-            }
-            Phase::Flushing { reason, .. } => {
-                let reason = reason.clone();
-                self.phase = Phase::Closed { reason };
-                self.queue.clear();
-            }
-            Phase::Closed { .. } => {}
+        match self.phase.reason().cloned() {
+            None => self.end(Phase::Closed { reason }, false),
+            Some(reason) => self.phase = Phase::Closed { reason },
         }
+        self.queue.clear();
     }
 
     /// Fails what is under way, and tells why.
-    fn end(&mut self, phase: Phase, still_written: bool) {
+    fn end(&mut self, phase: Phase<CloseReason>, still_written: bool) {
         if let Role::Client { calls, .. } = &mut self.role {
             for call in calls.take_all() {
                 self.events.push_back(Event::CallFailed {
-                    user: call.user,
+                    user: call.what.user,
                     failure: CallFailure::ConnectionClosed,
                     bytes_sent: still_written || self.queue.written() > call.position,
                 });
             }
         }
-        if let Phase::Flushing { reason, .. } | Phase::Closed { reason } = &phase {
+        if let Some(reason) = phase.reason() {
             self.events.push_back(Event::Closing { reason: reason.clone() });
         }
         self.phase = phase;
@@ -379,6 +366,16 @@ impl Connection {
 
     fn advance_time(&mut self, now: Instant) {
         self.now = self.now.max(now);
+    }
+}
+
+/// An id that no request has.
+fn next_id(calls: &OwnCalls<u32, OwnCall>, last: &mut u32) -> u32 {
+    loop {
+        *last = last.wrapping_add(1);
+        if !calls.contains(*last) {
+            return *last;
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) const RULES: [(&str, &str); 12] = [
 
 /// What each crate of ours may use among ours, by name. A crate that is not listed may use nothing, and is reported.
 #[rustfmt::skip]
-pub(super) const EDGES: [(&str, &str); 28] = [
+pub(super) const EDGES: [(&str, &str); 29] = [
     ("sbp-types", ""),
     ("sbp-locks", ""),
     ("sbp-buffers", ""),
@@ -48,8 +48,9 @@ pub(super) const EDGES: [(&str, &str); 28] = [
     ("sbp-session", "sbp-types sbp-buffers sbp-wire sbp-frame"),
     ("sbp-transport", "sbp-types sbp-locks sbp-wire"),
     ("sbp-tank", "sbp-wire"),
-    ("sbp-peers", "sbp-types sbp-locks sbp-wire sbp-transport sbp-record sbp-tank"),
-    ("sbp-gateway", "sbp-types sbp-locks sbp-wire sbp-transport sbp-messages sbp-record sbp-client sbp-tank sbp-peers"),
+    ("sbp-seastar", "sbp-wire"),
+    ("sbp-peers", "sbp-types sbp-locks sbp-wire sbp-transport sbp-record sbp-tank sbp-seastar"),
+    ("sbp-gateway", "sbp-types sbp-locks sbp-wire sbp-transport sbp-messages sbp-record sbp-client sbp-tank sbp-seastar sbp-peers"),
     ("sbp-log", "sbp-types sbp-locks sbp-buffers sbp-replication"),
     ("sbp-replication", "sbp-types"),
     ("sbp-etcd", "sbp-transport"),
@@ -60,7 +61,7 @@ pub(super) const EDGES: [(&str, &str); 28] = [
     ("sbp-proxy", "sbp-locks sbp-frame sbp-transport"),
     ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-cli sbp-proxy sbp-peers sbp-python-macros"),
     ("sbp-python-macros", ""),
-    ("sbp-fuzz", "sbp-types sbp-locks sbp-wire sbp-tank sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
+    ("sbp-fuzz", "sbp-types sbp-locks sbp-wire sbp-tank sbp-seastar sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
     ("xtask", ""),
     ("sbp-e2e", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-etcd"),
     ("sbp-sim", "sbp-types sbp-locks sbp-log"),
@@ -68,8 +69,9 @@ pub(super) const EDGES: [(&str, &str); 28] = [
 ];
 
 /// The crates without runtime, sockets and Python, however deep.
-pub(super) const CORE: [&str; 11] = [
+pub(super) const CORE: [&str; 12] = [
     "sbp-tank",
+    "sbp-seastar",
     "sbp-types",
     "sbp-buffers",
     "sbp-wire",
@@ -83,8 +85,9 @@ pub(super) const CORE: [&str; 11] = [
 ];
 
 /// The part of the core that a log on disk is not: it also reads no clock and makes no system call.
-pub(super) const PURE: [&str; 10] = [
+pub(super) const PURE: [&str; 11] = [
     "sbp-tank",
+    "sbp-seastar",
     "sbp-types",
     "sbp-buffers",
     "sbp-wire",
@@ -97,7 +100,7 @@ pub(super) const PURE: [&str; 10] = [
 ];
 
 /// The protocols beside SBP.
-pub(super) const OTHER_PROTOCOLS: [&str; 1] = ["sbp-tank"];
+pub(super) const OTHER_PROTOCOLS: [&str; 2] = ["sbp-tank", "sbp-seastar"];
 
 /// What speaks SBP.
 pub(super) const SBP: [&str; 5] = ["sbp-frame", "sbp-session", "sbp-messages", "sbp-client", "sbp-server"];

@@ -1,0 +1,28 @@
+//! Frames on their way out.
+
+use bytes::Bytes;
+use sbp_wire::SHARE_FROM;
+
+use super::Connection;
+use crate::fault::narrow;
+
+impl Connection {
+    /// Queues a frame, compressed where that was agreed.
+    pub(super) fn queue_frame(&mut self, head: &[u8], payload: &Bytes) {
+        match self.agreed.codec {
+            None => {
+                self.queue.push(head);
+                self.queue.push_shared(payload.clone());
+            }
+            Some(codec) => {
+                let compressed = codec.compress(&[head, payload].concat());
+                self.queue.push(&narrow(compressed.len()).to_le_bytes());
+                match compressed.len() < SHARE_FROM {
+                    true => self.queue.push(&compressed),
+                    false => self.queue.push_shared(compressed.into()),
+                }
+            }
+        }
+        self.keepalive.note_queued(self.now);
+    }
+}
