@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["DefaultSource"]
 
 
-def _make(options: MutableMapping[str, str]) -> DataSource:
+def _make(word: str, home: tuple[str, str], options: MutableMapping[str, str]) -> DataSource:
     import pyspark
 
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
     if version < (4, 2):
         raise RuntimeError(
-            f"[SBP-9209] format('sbp') needs PySpark 4.2 or later, this is {pyspark.__version__}: upgrade pyspark "
+            f"[SBP-9209] format({word!r}) needs PySpark 4.2 or later, this is {pyspark.__version__}: upgrade pyspark "
             "(not worth trying again unchanged)"
         )
     try:
@@ -44,22 +44,22 @@ def _make(options: MutableMapping[str, str]) -> DataSource:
             f"[SBP-9208] the native part of sbp-native cannot be loaded here ({error}): install the wheel for this "
             "Python on the driver and on every executor (not worth trying again unchanged)"
         ) from error
-    from sbp_native.spark import SbpDataSource
+    import importlib
 
-    return SbpDataSource(options)
+    module, name = home
+    source: DataSource = getattr(importlib.import_module(module), name)(options)
+    return source
 
 
-class DefaultSource(DataSource):
-    """Stands in for `sbp_native.spark.SbpDataSource` until a query uses it."""
+class StandIn(DataSource):
+    """Stands in for a source of this package until a query uses it."""
+
+    #: The module and the class that it stands in for.
+    home: tuple[str, str]
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._source = _make(options)
-
-    @classmethod
-    def name(cls) -> str:
-        """The word in ``format(...)``."""
-        return "sbp"
+        self._source = _make(self.name(), self.home, options)
 
     def schema(self) -> StructType | str:
         """The columns of a load without ``.schema(...)``."""
@@ -80,3 +80,14 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - the name is Spark's
         """The streaming writer."""
         return self._source.streamWriter(schema, overwrite)
+
+
+class DefaultSource(StandIn):
+    """Stands in for `sbp_native.spark.SbpDataSource`."""
+
+    home = ("sbp_native.spark", "SbpDataSource")
+
+    @classmethod
+    def name(cls) -> str:
+        """The word in ``format(...)``."""
+        return "sbp"

@@ -87,6 +87,7 @@ __all__ = [
     "SpanReader",
     "Stream",
     "StreamInfo",
+    "TankSpanReader",
     "Tls",
     "TopicInfo",
     "Writer",
@@ -106,6 +107,7 @@ __all__ = [
     "stream_list",
     "stream_offsets_at",
     "tank_aio_connect",
+    "tank_bounds",
     "tank_connect",
     "unpack_varints",
     "warn_unflushed",
@@ -2374,6 +2376,37 @@ class SpanReader:
         """The rows, once."""
 
 @final
+class TankSpanReader:
+    """Reads spans of TANK partitions as one Arrow stream of ``records`` columns, in the order of the spans: for Spark.
+
+    The consumer pulls without the interpreter lock. A broker that is away, or does not serve the partition at the
+    moment, is asked again until ``timeout`` seconds have brought nothing.
+    """
+
+    def __new__(
+        cls,
+        broker: Broker,
+        spans: Sequence[tuple[str, int, int, int]],
+        projection: Sequence[str] | None = None,
+        include_headers: bool = False,
+        timeout: float = 30.0,
+    ) -> Self:
+        """``spans`` are (topic, partition, first number, number behind the last)."""
+    @property
+    def covered(self) -> int:
+        """How many numbers of the spans are done with: those of the messages that were handed out up to now, and those
+        in front of and between them that no message has, because compaction has left it out. At the end of the stream
+        it is all of them.
+        """
+    @property
+    def error(self) -> BaseException | None:
+        """Why the Arrow stream ended early, as an exception of ours, for the first that asks; else ``None``."""
+    def __arrow_c_schema__(self) -> object:
+        """The schema of what is read."""
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows, once."""
+
+@final
 class BatchAppender:
     """Appends record batches with a bounded number on their way, many streams in a frame: for Spark's workers."""
 
@@ -2434,6 +2467,15 @@ def stream_list(
 ) -> tuple[list[tuple[int, str, bytes | None, str | None]], bytes]:
     """The streams (id, name, schema, identity) behind a place in the list of all, and the place to ask from next time:
     it shows the last of these again, and what was created meanwhile. An empty place is the beginning. For Spark's
+    driver.
+    """
+
+def tank_bounds(
+    broker: Broker, topics: Sequence[str], timeout: float | None = None
+) -> list[list[tuple[int, int] | None] | None]:
+    """Where partitions begin and end, a list for each topic: their first and last numbers, both 0 while there is none.
+
+    ``None`` stands for a topic that there is not, and for a partition that nobody serves at the moment. For Spark's
     driver.
     """
 

@@ -6,16 +6,18 @@ Without ``--write`` it says whether the pages are what it would write.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sbp_native.spark.errors import CODES
 from sbp_native.spark.options import OPTIONS, Option, Use
+from sbp_native.spark.tank.options import TANK_OPTIONS
 
 from .error_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "spark"
+TANK_PAGE = ROOT / "docs" / "tank" / "options.md"
 _WRITTEN = "<!-- Written by `python -m tests.spark.pages --write`; a test compares. -->"
 
 _OPTIONS = f"""# Options
@@ -29,6 +31,15 @@ same. An option that does not exist, a value that cannot be meant, and an option
 judged when the query begins, those of a streaming write at its first micro-batch: that of a new query comes at once,
 that of a query that goes on from its checkpoint with the next records. To be told before, write no rows:
 `spark.createDataFrame([], totals.schema).write.format("sbp")`, to the same target.
+"""
+
+_TANK = f"""# Options of `format("tank")`
+
+{_WRITTEN}
+
+Two are enough: `broker`, and the topics in `load(...)`. Upper and lower case are the same. They are judged when
+those of [`format("sbp")`](../spark/options.md) are, and refused with the same codes; an option of `format("sbp")` that
+makes no sense for TANK is refused with what to do instead.
 """
 
 _ERRORS = f"""# Errors
@@ -116,10 +127,10 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |" for line in lines) + "\n"
 
 
-def options_page() -> str:
-    """docs/spark/options.md."""
-    rows = [(f"`{name}`", used_for(option), option.default, option.meaning) for name, option in OPTIONS.items()]
-    return f"{_OPTIONS}\n{table(('option', 'for', 'default', 'meaning'), rows)}"
+def options_page(text: str, options: Mapping[str, Option]) -> str:
+    """docs/spark/options.md, docs/tank/options.md."""
+    rows = [(f"`{name}`", used_for(option), option.default, option.meaning) for name, option in options.items()]
+    return f"{text}\n{table(('option', 'for', 'default', 'meaning'), rows)}"
 
 
 def errors_page() -> str:
@@ -142,7 +153,11 @@ def errors_page() -> str:
 
 def pages() -> dict[Path, str]:
     """Every page that the code writes."""
-    return {PAGES / "options.md": options_page(), PAGES / "errors.md": errors_page()}
+    return {
+        PAGES / "options.md": options_page(_OPTIONS, OPTIONS),
+        PAGES / "errors.md": errors_page(),
+        TANK_PAGE: options_page(_TANK, TANK_OPTIONS),
+    }
 
 
 def main() -> int:

@@ -77,6 +77,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tank::broker::Broker>()?;
     module.add_class::<tank::results::PartitionInfo>()?;
     module.add_class::<tank::results::TopicInfo>()?;
+    module.add_class::<tank::spans::TankSpanReader>()?;
     module.add_class::<tls::Tls>()?;
     module.add_class::<spark::span_reader::SpanReader>()?;
     module.add_class::<api::batches::Batches>()?;
@@ -98,6 +99,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(process::runtime::shut_down, module)?)?;
     module.add_function(wrap_pyfunction!(tank::broker::tank_aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(tank::broker::tank_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(tank::spans::tank_bounds, module)?)?;
     module.add_function(wrap_pyfunction!(writer::core::warn_unflushed, module)?)?;
     module.add_function(wrap_pyfunction!(spark::varints::pack_varints, module)?)?;
     module.add_function(wrap_pyfunction!(spark::varints::unpack_varints, module)?)?;

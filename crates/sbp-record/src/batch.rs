@@ -155,6 +155,12 @@ impl Batch {
         }
     }
 
+    /// The offset of a row; [`Offset`] of `i64::MAX` where there is no such row in a batch with gaps.
+    #[must_use]
+    pub fn offset_of(&self, row: usize) -> Offset {
+        self.positions.at(row)
+    }
+
     /// The offsets of the records.
     pub(crate) fn positions(&self) -> &Positions {
         &self.positions

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from . import runtime
 from .errors import INVALID_VALUE, SbpOptionError, explained
 from .filters import PUSHED_FILTERS_STAY, FilterPush, Narrowed
-from .options import EARLIEST, LATEST, Places, SbpOptions, Use
+from .places import EARLIEST, LATEST, Places
 from .planning import PlanBounds, plan
+from .read_options import ReadOptions, Use
 from .schema import column_set
 from .span_source import SpanSource
 from .streams import StreamHead, bounds, find, settle, windows
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from .naming import StreamKey
     from .offsets import Span
 
 #: Spark keeps the plan of a DataFrame, and its own ways to refresh do not reach a Python source.
@@ -36,7 +37,7 @@ class SbpBatchReader(DataSourceReader):
     Spark asks for the plan at the first action on a DataFrame, and keeps it for all that is made of it.
     """
 
-    def __init__(self, options: SbpOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options.for_read(Use.BATCH_READ)
         self._heads = find(options)
         columns = column_set(self._heads, options, growing=True)
@@ -81,14 +82,13 @@ class SbpBatchReader(DataSourceReader):
                 left.append((stream, min(max(start, since.get(stream, start)), end), end))
         return left
 
-    def _since(self, heads: Sequence[StreamHead]) -> Mapping[int, int]:
+    def _since(self, heads: Sequence[StreamHead]) -> Mapping[StreamKey, int]:
         """Before which offset nothing is as new as a filter wants."""
-        time_ms = self._narrowed.since_ms
-        if time_ms is None or not heads:
+        time_ms, service = self._narrowed.since_ms, self._options.service()
+        if time_ms is None or not heads or not service.has_times:
             return {}
         with explained(f"looking for the records of time {time_ms}", self._options.servers):
-            found = runtime.client(self._options).offsets_for_time([head.name for head in heads], time_ms)
-        return {head.id: found[head.name] for head in heads}
+            return service.records_at(heads, time_ms)
 
     def __getstate__(self) -> dict[str, Any]:
         # What travels into every task: how to read, not the streams of the plan.

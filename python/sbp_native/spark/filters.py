@@ -33,6 +33,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
+from .naming import number_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -135,7 +137,7 @@ class FilterPush:
         chosen, target = compare, want
 
         def keeps(head: StreamHead) -> bool:
-            return chosen(head.name if meaning == "name" else head.id, target) != negated
+            return chosen(head.name if meaning == "name" else number_of(head.id), target) != negated
 
         self._narrowed.keeps.append(keeps)
         return True

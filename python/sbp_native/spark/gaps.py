@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from .naming import called
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from .naming import StreamKey
     from .offsets import Span
 
 
@@ -22,7 +25,7 @@ class Piece(NamedTuple):
         return self.span[2] - self.span[1]
 
 
-def pieces(spans: Iterable[Span], earliest: Mapping[int, int], latest: Mapping[int, int]) -> list[Piece]:
+def pieces(spans: Iterable[Span], earliest: Mapping[StreamKey, int], latest: Mapping[StreamKey, int]) -> list[Piece]:
     """The spans in their order, cut where records begin or end to be gone; all of a stream without bounds is gone."""
     found = []
     for stream, start, end in spans:
@@ -56,11 +59,10 @@ def behind(spans: Sequence[Span], delivered: int) -> list[Span]:
     return left
 
 
-def told(gone: Iterable[Piece], names: Mapping[int, str]) -> str:
+def told(gone: Iterable[Piece], names: Mapping[StreamKey, str]) -> str:
     """The missing intervals as text: every one of them, up to twenty."""
     parts = []
     for stream, start, end in (piece.span for piece in gone):
-        name = f"stream {names[stream]} ({stream})" if stream in names else f"stream {stream}"
-        parts.append(f"{name} [{start}, {end})")
+        parts.append(f"{called(stream, names.get(stream))} [{start}, {end})")
     more = f" and {len(parts) - 20} more" if len(parts) > 20 else ""
     return ", ".join(parts[:20]) + more

@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .errors import SbpSparkError
+from .naming import StreamKey
 from .offsets import OffsetMap
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Stream id, first offset, first offset behind it.
-Gap = tuple[int, int, int]
+#: The stream's key, first offset, first offset behind it.
+Gap = tuple[StreamKey, int, int]
 
 
 @dataclass(frozen=True)
 class StreamLag:
     """One stream of a query: the next offset to be read, the stream's end, what was lost since the query started."""
 
-    id: int
+    id: StreamKey
     name: str
     next: int
     latest: int
@@ -81,7 +82,7 @@ def lag_of(progress: Mapping[str, Any], before: QueryLag | None = None) -> Query
         rates += _rate(source.get("inputRowsPerSecond"))
         processed += _rate(source.get("processedRowsPerSecond"))
         streams += _streams(end, report)
-        gaps += [(int(stream), int(first), int(behind)) for stream, first, behind in report.get("gaps") or ()]
+        gaps += [(stream, int(first), int(behind)) for stream, first, behind in report.get("gaps") or ()]
     if not found:
         return None
     known = before.rows if before is not None else 0
@@ -99,23 +100,27 @@ def lag_of(progress: Mapping[str, Any], before: QueryLag | None = None) -> Query
     )
 
 
-def _streams(end: Mapping[int, int], report: Mapping[str, Any]) -> Sequence[StreamLag]:
-    latest = _offsets({key: report[key] for key in ("v", "o", "z") if key in report}) or {}
-    names, lost = report.get("names") or {}, report.get("lost") or {}
-    ids = {*latest, *(int(stream) for stream in lost)}
+def _streams(end: Mapping[StreamKey, int], report: Mapping[str, Any]) -> Sequence[StreamLag]:
+    latest = _offsets({key: report[key] for key in ("v", "of", "o", "z") if key in report}) or {}
+    names = report.get("names") or {}
+    lost = {_key(stream, report): int(count) for stream, count in (report.get("lost") or {}).items()}
     return [
         StreamLag(
             stream,
             str(names.get(str(stream), stream)),
             end.get(stream, latest.get(stream, 0)),
             latest.get(stream, end.get(stream, 0)),
-            int(lost.get(str(stream), 0)),
+            lost.get(stream, 0),
         )
-        for stream in sorted(ids)
+        for stream in sorted({*latest, *lost})
     ]
 
 
-def _offsets(value: object) -> Mapping[int, int] | None:
+def _key(text: str, report: Mapping[str, Any]) -> StreamKey:
+    return int(text) if report.get("of") is None else text
+
+
+def _offsets(value: object) -> Mapping[StreamKey, int] | None:
     if not isinstance(value, dict):
         return None
     try:

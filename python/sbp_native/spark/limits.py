@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from .naming import StreamKey
+
 #: The first offset, per stream, of what is not older than a time in ms.
-Locate = Callable[[int], Mapping[int, int]]
+Locate = Callable[[int], Mapping[StreamKey, int]]
 
 # Above every time that a record can have, and a time in the 26th century: the search begins there, to save questions.
 _END_OF_TIME: Final = 2**63 - 1
@@ -28,14 +30,14 @@ class Cut:
     where to look for the next one first.
     """
 
-    ends: Mapping[int, int]
+    ends: Mapping[StreamKey, int]
     time: int | None = None
     width: int = 0
 
 
 def advance(
-    start: Mapping[int, int],
-    available: Mapping[int, int],
+    start: Mapping[StreamKey, int],
+    available: Mapping[StreamKey, int],
     limit: int,
     locate: Locate | None = None,
     last: Cut | None = None,
@@ -49,7 +51,7 @@ def advance(
     waiting = {stream: end for stream, end in available.items() if end > start[stream]}
     if sum(waiting.values()) - sum(start[stream] for stream in waiting) <= limit:
         return Cut(waiting)
-    low: Mapping[int, int] = {stream: start[stream] for stream in waiting}
+    low: Mapping[StreamKey, int] = {stream: start[stream] for stream in waiting}
     if locate is None:
         return Cut(_moved(start, proportional(low, waiting, limit)))
     began = last.time if last is not None and last.time is not None else 0
@@ -65,11 +67,13 @@ def advance(
 class _Search:
     """The latest record time up to which a batch keeps its limit. Every step asks where a time is in each stream."""
 
-    def __init__(self, start: Mapping[int, int], waiting: Mapping[int, int], limit: int, locate: Locate) -> None:
+    def __init__(
+        self, start: Mapping[StreamKey, int], waiting: Mapping[StreamKey, int], limit: int, locate: Locate
+    ) -> None:
         self._start, self._waiting, self._limit, self._locate = start, waiting, limit, locate
         # What is before `_earlier` fits and ends at `low`, what is before `_later` does not and ends at `high`.
         self._earlier, self._later = 0, _END_OF_TIME
-        self.low: Mapping[int, int] = {stream: start[stream] for stream in waiting}
+        self.low: Mapping[StreamKey, int] = {stream: start[stream] for stream in waiting}
         self.high = waiting
         self.under, self._over = 0, self._count(waiting)
         self._hinted = False
@@ -113,11 +117,11 @@ class _Search:
             return min(max(guess, earlier + 1), later - 1)
         return middle
 
-    def _count(self, ends: Mapping[int, int]) -> int:
+    def _count(self, ends: Mapping[StreamKey, int]) -> int:
         return sum(ends.values()) - sum(map(self._start.__getitem__, ends))
 
 
-def proportional(low: Mapping[int, int], high: Mapping[int, int], limit: int) -> dict[int, int]:
+def proportional(low: Mapping[StreamKey, int], high: Mapping[StreamKey, int], limit: int) -> dict[StreamKey, int]:
     """`low` moved towards `high` by `limit` records in all: one for each stream that has any, the rest by share."""
     waiting = {stream: high[stream] - low[stream] for stream in low if high[stream] > low[stream]}
     if sum(waiting.values()) <= limit:
@@ -156,5 +160,5 @@ class Patience:
         return True
 
 
-def _moved(start: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+def _moved(start: Mapping[StreamKey, int], ends: Mapping[StreamKey, int]) -> dict[StreamKey, int]:
     return {stream: end for stream, end in ends.items() if end > start[stream]}

@@ -18,6 +18,12 @@ then. So the first end offset carries `from`, the place where the query really b
 in this batch if not where the last one ended: one that was met for the first time, or one that is shorter than it was.
 `gone` are the streams whose end was told: they were deleted, and keep their place in `o`.
 
+Of a service whose streams are told apart by name, `of` says which that is, and names stand where ids do:
+
+```json
+{"v":1,"of":"tank","o":{"orders/0":1042,"orders/1":88}}
+```
+
 Version 2 is the same for more than 20,000 streams; `wide` knows how it is packed.
 
 Version 3 is either of these, and says which streams the ids stand for: `id` is the beginning of each stream's identity,
@@ -28,12 +34,14 @@ nothing, and are gone on from as ever.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from . import wide
 from .errors import OFFSETS, SbpSparkError
+from .naming import StreamKey, called
 
 NEWEST_VERSION: Final = 3
 
@@ -45,33 +53,40 @@ _NO_TAG: Final = "0" * TAG
 #: From so many streams on an offset is packed.
 WIDE: Final = 20_000
 
-#: A span of one stream: (stream id, first offset, first offset not wanted).
-Span = tuple[int, int, int]
+#: A span of one stream: (its key, first offset, first offset not wanted).
+Span = tuple[StreamKey, int, int]
 
 _PARTS: Final = {"v", "init", "o", "id", "from", "new", "gone"}
+#: Services whose streams are told apart by name, as `of` says them.
+_BY_NAME: Final = ("tank",)
+_PART_OF_A_TOPIC: Final = re.compile(r"[^/]+/(0|[1-9][0-9]{0,4})")
 
 
 @dataclass(frozen=True)
 class OffsetMap:
     """One offset of a streaming query; see the module's text for what the parts mean."""
 
-    next: Mapping[int, int]
+    next: Mapping[StreamKey, int]
     initial: bool = False
-    began: Mapping[int, int] = field(default_factory=dict)
-    discovered: Mapping[int, int] = field(default_factory=dict)
-    gone: frozenset[int] = frozenset()
+    began: Mapping[StreamKey, int] = field(default_factory=dict)
+    discovered: Mapping[StreamKey, int] = field(default_factory=dict)
+    gone: frozenset[StreamKey] = frozenset()
     #: The beginnings of the streams' identities, of those that are known.
-    tags: Mapping[int, str] = field(default_factory=dict)
+    tags: Mapping[StreamKey, str] = field(default_factory=dict)
+    #: The service whose streams are told apart by name; None for SBP, whose streams have ids.
+    of: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The canonical form: equal maps give equal text."""
         # Versions that say nothing of identities are written where nothing is known, as they always were.
         known = [self.tags.get(stream, _NO_TAG) for stream in sorted(self.next)] if self.tags else []
-        if len(self.next) > WIDE:
+        if len(self.next) > WIDE and self.of is None:
             tags = [int(tag, 16) for tag in known]
             packed = wide.pack(self.initial, (self.next, self.began, self.discovered), sorted(self.gone), tags)
             return {"v": 3 if known else 2, "z": packed}
         out: dict[str, Any] = {"v": 3 if known else 1}
+        if self.of is not None:
+            out["of"] = self.of
         if self.initial:
             out["init"] = True
         out["o"] = _canonical(self.next)
@@ -104,17 +119,21 @@ class OffsetMap:
             raise SbpSparkError(
                 OFFSETS, f"this is not an offset of an SBP source: {_short(dict(value))}; check the checkpoint"
             )
-        unknown = value.keys() - (_PARTS if version == 3 else _PARTS - {"id"})
+        of = value.get("of")
+        if of is not None and (of not in _BY_NAME or version != 1):
+            raise SbpSparkError(OFFSETS, f"these are offsets of {_short(of)}, which this release does not know")
+        unknown = value.keys() - (_PARTS if version == 3 else _PARTS - {"id"}) - {"of"}
         if unknown:
             raise SbpSparkError(OFFSETS, f"unknown parts {sorted(unknown)} in an offset: was the checkpoint edited?")
-        following = _offsets("o", value.get("o"))
+        following = _offsets("o", value.get("o"), of)
         return cls(
             next=following,
             initial=bool(value.get("init", False)),
-            began=_offsets("from", value.get("from", {})),
-            discovered=_offsets("new", value.get("new", {})),
-            gone=_ids("gone", value.get("gone", [])),
+            began=_offsets("from", value.get("from", {}), of),
+            discovered=_offsets("new", value.get("new", {}), of),
+            gone=_keys("gone", value.get("gone", []), of),
             tags=_tags(following, value.get("id")) if version == 3 else {},
+            of=of,
         )
 
     @classmethod
@@ -134,10 +153,10 @@ class OffsetMap:
 
     def advanced(
         self,
-        ends: Mapping[int, int],
-        discovered: Mapping[int, int],
-        gone: frozenset[int] = frozenset(),
-        tags: Mapping[int, str] | None = None,
+        ends: Mapping[StreamKey, int],
+        discovered: Mapping[StreamKey, int],
+        gone: frozenset[StreamKey] = frozenset(),
+        tags: Mapping[StreamKey, str] | None = None,
     ) -> OffsetMap:
         """The end of the batch that starts here and reads up to `ends`; streams without an end stay where they are.
 
@@ -153,6 +172,7 @@ class OffsetMap:
             # An id that is read again is another stream's now.
             gone=(self.gone - discovered.keys()) | gone,
             tags={stream: tag for stream, tag in known.items() if stream in following},
+            of=self.of,
         )
 
 
@@ -162,7 +182,7 @@ def spans_between(start: OffsetMap, end: OffsetMap) -> list[Span]:
     If the query never got behind its first batch, `start` may have been made anew; what `end` says about the
     beginning counts. Raises `SbpSparkError` when `end` lies before `start`, or names a stream without a beginning.
     """
-    began: Mapping[int, int] = end.began if start.initial and end.began else start.next
+    began: Mapping[StreamKey, int] = end.began if start.initial and end.began else start.next
     spans = []
     for stream_id, last in sorted(end.next.items()):
         first = end.discovered.get(stream_id)
@@ -170,24 +190,26 @@ def spans_between(start: OffsetMap, end: OffsetMap) -> list[Span]:
             first = began.get(stream_id)
         if first is None:
             raise SbpSparkError(
-                OFFSETS, f"stream {stream_id} has an end {last} but no beginning: was the checkpoint edited?"
+                OFFSETS, f"{called(stream_id)} has an end {last} but no beginning: was the checkpoint edited?"
             )
         if last < first:
             raise SbpSparkError(
-                OFFSETS, f"stream {stream_id} would be read from {first} back to {last}: was the checkpoint edited?"
+                OFFSETS, f"{called(stream_id)} would be read from {first} back to {last}: was the checkpoint edited?"
             )
         if last > first:
             spans.append((stream_id, first, last))
     return spans
 
 
-def _canonical(offsets: Mapping[int, int]) -> dict[str, int]:
+def _canonical(offsets: Mapping[StreamKey, int]) -> dict[str, int]:
     return {str(stream_id): offsets[stream_id] for stream_id in sorted(offsets)}
 
 
-def _offsets(part: str, value: object) -> dict[int, int]:
+def _offsets(part: str, value: object, of: str | None) -> dict[StreamKey, int]:
     if not isinstance(value, Mapping):
         raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is missing or no map: was the checkpoint edited?")
+    if of is not None:
+        return _offsets_by_name(part, value)
     # There may be ten thousand, at every micro-batch: judged as a whole, and one by one only to say which is wrong.
     if value and set(map(type, value)) == {str} and set(map(type, value.values())) == {int}:
         offsets = list(value.values())
@@ -204,13 +226,36 @@ def _offsets(part: str, value: object) -> dict[int, int]:
     return {}
 
 
-def _ids(part: str, value: object) -> frozenset[int]:
+def _offsets_by_name(part: str, value: Mapping[str, object]) -> dict[StreamKey, int]:
+    found: dict[StreamKey, int] = {}
+    for name, offset in value.items():
+        if not _is_part_of_a_topic(name) or type(offset) is not int or not 0 <= offset < 2**63:
+            raise SbpSparkError(
+                OFFSETS, f"part {part!r} of an offset holds {name!r}: {offset!r}: was the checkpoint edited?"
+            )
+        found[name] = offset
+    return found
+
+
+def _is_part_of_a_topic(name: object) -> bool:
+    return isinstance(name, str) and _PART_OF_A_TOPIC.fullmatch(name) is not None
+
+
+def _keys(part: str, value: object, of: str | None) -> frozenset[StreamKey]:
+    if of is None:
+        return _ids(part, value)
+    if not isinstance(value, list) or not all(map(_is_part_of_a_topic, value)):
+        raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is no list of partitions: was the checkpoint edited?")
+    return frozenset(value)
+
+
+def _ids(part: str, value: object) -> frozenset[StreamKey]:
     if not isinstance(value, list) or not all(type(stream_id) is int and stream_id > 0 for stream_id in value):
         raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is no list of stream ids: was the checkpoint edited?")
     return frozenset(value)
 
 
-def _tags(following: Mapping[int, int], text: object) -> dict[int, str]:
+def _tags(following: Mapping[StreamKey, int], text: object) -> dict[StreamKey, str]:
     if not isinstance(text, str) or len(text) != TAG * len(following) or not set(text) <= set("0123456789abcdef"):
         raise SbpSparkError(
             OFFSETS,

@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from .. import Tls
-from . import places, values
-from .errors import INVALID_VALUE, MISPLACED_OPTION, UNKNOWN_OPTION, SbpOptionError, nearest
+from . import values
+from .errors import INVALID_VALUE, UNKNOWN_OPTION, SbpOptionError, nearest
 from .places import EARLIEST, LATEST, Place, Places
+from .read_options import Columns, Option, ReadOptions, Use, check_twice, does_nothing, of_reads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .sbp_service import SbpService
+
 __all__ = ["EARLIEST", "LATEST", "OPTIONS", "Body", "Columns", "Option", "Place", "Places", "SbpOptions", "Use"]
 
-Columns = Literal["records", "kafka", "arrow"]
 Body = Literal["records", "arrow"]
 Delivery = Literal["at-least-once", "exactly-once"]
 
-DEFAULT_TIMEOUT: Final = 30.0
 DEFAULT_MAX_PARTITIONS: Final = 256
 DEFAULT_MAX_RECORDS: Final = 1_000_000
-
-
-class Use(Enum):
-    """What a load or a save is for; the value is how a message calls it."""
-
-    BATCH_READ = "a batch read"
-    STREAM_READ = "a streaming read"
-    BATCH_WRITE = "a batch write"
-    STREAM_WRITE = "a streaming write"
-
-
-class Option(NamedTuple):
-    """One option: what it is good for, what holds without it, and what it means."""
-
-    uses: frozenset[Use]
-    default: str
-    meaning: str
-
 
 _BATCH_READ: Final = frozenset({Use.BATCH_READ})
 _STREAM_READ: Final = frozenset({Use.STREAM_READ})
@@ -236,26 +218,19 @@ _NOT_HERE: Final = {
 
 
 @dataclass(frozen=True)
-class SbpOptions:
+class SbpOptions(ReadOptions):
     """The options of one load or save. Carries nothing that could not be pickled into every task."""
 
-    servers: str
+    table: ClassVar[Mapping[str, Option]] = OPTIONS
+    twins: ClassVar[Mapping[str, str]] = {
+        "stream": "streams",
+        "streams": "stream",
+        "body": "columns",
+        "columns": "body",
+    }
+    wanted: ClassVar[str] = "no stream is named: use load('a,b'), option 'streams' or option 'streamsPattern'"
+
     client_name: str | None = None
-    streams: tuple[str, ...] = ()
-    streams_pattern: str | None = None
-    starting: Places | None = None
-    ending: Places | None = None
-    fail_on_data_loss: bool = True
-    on_data_loss: Literal["warn", "rows"] = "warn"
-    max_offsets_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay: float = 900.0
-    min_partitions: int | None = None
-    max_records_per_partition: int | None = None
-    max_partitions: int | None = None
-    include_headers: bool | None = None
-    columns: Columns | None = None
-    push_filters: bool | None = None
     stream: str | None = None
     body: Body | None = None
     create_streams: bool = False
@@ -270,7 +245,6 @@ class SbpOptions:
     txn_version: int | None = None
     ignore_origin: bool = False
     sort_within_batch: bool = False
-    timeout: float = DEFAULT_TIMEOUT
     max_attempts: int | None = None
     retry_backoff: float | None = None
     client: Mapping[str, int | float] = field(default_factory=dict)
@@ -279,8 +253,6 @@ class SbpOptions:
     #: The name of the file with the token, and never the token.
     token_file: str | None = None
     token_in_clear: bool = False
-    worker_gc_freeze: bool = True
-    given: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SbpOptions:
@@ -296,19 +268,7 @@ class SbpOptions:
             client_name=values.label("clientName", given),
             streams=values.stream_names(listed) if listed is not None else (),
             streams_pattern=values.pattern("streamsPattern", given),
-            starting=places.starting(given),
-            ending=places.ending(given),
-            fail_on_data_loss=values.flag("failOnDataLoss", given) is not False,
-            on_data_loss=cast("Literal['warn', 'rows']", values.word("onDataLoss", given, ("warn", "rows")) or "warn"),
-            max_offsets_per_trigger=values.number("maxOffsetsPerTrigger", given),
-            min_offsets_per_trigger=values.number("minOffsetsPerTrigger", given),
-            max_trigger_delay=values.duration("maxTriggerDelay", given, "ms") or cls.max_trigger_delay,
-            min_partitions=values.number("minPartitions", given),
-            max_records_per_partition=values.number("maxRecordsPerPartition", given),
-            max_partitions=values.number("maxPartitions", given),
-            include_headers=values.flag("includeHeaders", given),
             columns=cast("Columns | None", values.word("columns", given, ("records", "kafka", "arrow"))),
-            push_filters=values.flag("pushFilters", given),
             stream=values.stream_name(stream) if stream is not None else None,
             body=cast("Body | None", values.word("body", given, ("records", "arrow"))),
             create_streams=values.flag("createStreams", given) is True,
@@ -323,53 +283,28 @@ class SbpOptions:
             txn_version=values.number("txnVersion", given, least=0),
             ignore_origin=values.word("originColumns", given, ("error", "ignore")) == "ignore",
             sort_within_batch=values.flag("sortWithinBatch", given) is True,
-            timeout=values.duration("timeout", given, "s") or DEFAULT_TIMEOUT,
             max_attempts=values.number("maxAttempts", given),
             retry_backoff=values.duration("retryBackoffMs", given, "ms"),
             client=_client_settings(given),
             tls=_tls(given),
             token_file=_file_name("tokenFile", given),
             token_in_clear=values.flag("tokenInClear", given) is True,
-            worker_gc_freeze=values.flag("workerGcFreeze", given) is not False,
+            **of_reads(given),
             given=frozenset("client.*" if name.startswith("client.") else name for name in given),
         )
         parsed._check_together()
         return parsed
 
-    def refuse_all_but(self, *uses: Use) -> None:
-        """Raises `SbpOptionError` for the first option given that serves none of `uses`."""
-        for name in sorted(self.given):
-            if not OPTIONS[name].uses & set(uses):
-                good_for = _either([use.value for use in Use if use in OPTIONS[name].uses])
-                here = _either([use.value for use in uses])
-                raise SbpOptionError(
-                    MISPLACED_OPTION,
-                    f"option {name!r} is for {good_for}, this is {here}: leave it out{_twin(name, uses)}",
-                )
+    def service(self) -> SbpService:
+        """The servers."""
+        from .sbp_service import SbpService
 
-    def for_read(self, use: Use) -> SbpOptions:
-        """These options, found fit for one kind of read."""
-        self.refuse_all_but(use)
-        self.check_streams()
-        if use is Use.BATCH_READ and self.starting is not None and self.starting.anywhere("latest"):
-            raise SbpOptionError(
-                INVALID_VALUE,
-                f"option {self.starting.option!r} cannot be 'latest' (-1): a batch read that starts at the end reads "
-                "nothing",
-            )
-        return self
+        return SbpService(self)
 
     @property
-    def gaps_as_rows(self) -> bool:
-        """Whether records that are gone are reported as rows."""
-        return not self.fail_on_data_loss and self.on_data_loss == "rows"
-
-    def check_streams(self) -> None:
-        """Raises `SbpOptionError` unless a read knows its streams."""
-        if not self.streams and self.streams_pattern is None:
-            raise SbpOptionError(
-                INVALID_VALUE, "no stream is named: use load('a,b'), option 'streams' or option 'streamsPattern'"
-            )
+    def where(self) -> str:
+        """The servers, for messages."""
+        return f"servers {self.servers}"
 
     def target(self) -> str | None:
         """The stream that a write goes to; None if the rows name it."""
@@ -397,16 +332,20 @@ class SbpOptions:
     def _check_together(self) -> None:
         """Refuses options that contradict each other, or do nothing without another."""
         given = self.given
-        for one, other, what in (
-            ("path", "streams", "streams are given twice: use load('a,b') or option 'streams'"),
-            ("path", "stream", "the stream is given twice: use save('a') or option 'stream'"),
-            ("path", "streamsPattern", "streams are given twice: use load('a,b') or option 'streamsPattern'"),
-            ("streams", "streamsPattern", "streams are given twice: use option 'streams' or option 'streamsPattern'"),
-        ):
-            if one in given and other in given:
-                raise SbpOptionError(INVALID_VALUE, f"{what}, not both")
+        check_twice(
+            given,
+            (
+                ("path", "streams", "streams are given twice: use load('a,b') or option 'streams'"),
+                ("path", "stream", "the stream is given twice: use save('a') or option 'stream'"),
+                ("path", "streamsPattern", "streams are given twice: use load('a,b') or option 'streamsPattern'"),
+                (
+                    "streams",
+                    "streamsPattern",
+                    "streams are given twice: use option 'streams' or option 'streamsPattern'",
+                ),
+            ),
+        )
         for one, other in (
-            ("maxTriggerDelay", "minOffsetsPerTrigger"),
             ("txnAppId", "txnVersion"),
             ("txnVersion", "txnAppId"),
             ("tlsCert", "tlsKey"),
@@ -416,9 +355,7 @@ class SbpOptions:
             ("acks", "createStreams"),
         ):
             if one in given and other not in given:
-                raise SbpOptionError(
-                    INVALID_VALUE, f"option {one!r} does nothing without {other!r}: give both, or none"
-                )
+                raise does_nothing(one, other)
         if self.acks is not None and self.acks > (self.replicas or 1):
             raise SbpOptionError(
                 INVALID_VALUE,
@@ -430,23 +367,7 @@ class SbpOptions:
                 INVALID_VALUE,
                 "option 'servers' says sbp://, which is without TLS: write sbps://, or leave out 'tls...'",
             )
-        if "onDataLoss" in given and self.fail_on_data_loss:
-            raise SbpOptionError(
-                INVALID_VALUE, "option 'onDataLoss' does nothing while a read fails on loss: add failOnDataLoss=false"
-            )
-        least, most = self.min_offsets_per_trigger, self.max_offsets_per_trigger
-        if least is not None and most is not None and least > most:
-            raise SbpOptionError(
-                INVALID_VALUE,
-                f"option 'minOffsetsPerTrigger' is {least}, above 'maxOffsetsPerTrigger', {most}: lower one, raise the "
-                "other",
-            )
-        fewest, bound = self.min_partitions, self.max_partitions
-        if fewest is not None and bound is not None and fewest > bound:
-            raise SbpOptionError(
-                INVALID_VALUE,
-                f"option 'minPartitions' is {fewest}, above 'maxPartitions', {bound}: lower one, raise the other",
-            )
+        self._check_reading()
 
 
 def _spelled(options: Mapping[str, str]) -> dict[str, str]:
@@ -525,13 +446,3 @@ def _instead_of(key: str) -> str:
     if lower.startswith("kafka."):
         return "it belongs to Kafka's client; settings of ours are " + ", ".join(f"'client.{name}'" for name in _CLIENT)
     return nearest(key, OPTIONS)
-
-
-def _twin(name: str, uses: tuple[Use, ...]) -> str:
-    twins = {"stream": "streams", "streams": "stream", "body": "columns", "columns": "body"}
-    twin = twins.get(name)
-    return f", or use {twin!r}" if twin and OPTIONS[twin].uses & set(uses) else ""
-
-
-def _either(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

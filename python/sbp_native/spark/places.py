@@ -82,11 +82,11 @@ class Places:
     option: str = "startingOffsets"
     beyond: Literal["error", "latest"] = "error"
 
-    def of(self, name: str, stream_id: int) -> Place | None:
-        """The place of one stream, None if `each` leaves it out."""
+    def of(self, *words: str | int) -> Place | None:
+        """The place of a stream that options may call by these words, None if `each` leaves it out."""
         if self.default is not None:
             return self.default
-        return next((place for key, place in self.each if key in (name, str(stream_id))), None)
+        return next((place for key, place in self.each if key in map(str, words)), None)
 
     def anywhere(self, kind: str) -> bool:
         """Whether some place is just this end of its stream."""
@@ -94,8 +94,11 @@ class Places:
         return self.default == wanted or any(place == wanted for _, place in self.each)
 
 
-def starting(values: Mapping[str, str]) -> Places | None:
-    """Where reading starts: by a timestamp if one is given, else by timestamps per stream, else by offsets."""
+def starting(values: Mapping[str, str], named: Callable[[str], str] = stream_name) -> Places | None:
+    """Where reading starts: by a timestamp if one is given, else by timestamps per stream, else by offsets.
+
+    `named` checks the name of a stream, and returns it without blanks around it.
+    """
     beyond = word("startingOffsetsByTimestampStrategy", values, ("error", "latest"))
     by_time = "startingTimestamp" in values or "startingOffsetsByTimestamp" in values
     if beyond is not None and not by_time:
@@ -104,12 +107,12 @@ def starting(values: Mapping[str, str]) -> Places | None:
             "option 'startingOffsetsByTimestampStrategy' needs a time: give 'startingTimestamp' or "
             "'startingOffsetsByTimestamp' too, or leave it out",
         )
-    return _places("starting", values, "latest" if beyond == "latest" else "error")
+    return _places("starting", values, "latest" if beyond == "latest" else "error", named)
 
 
-def ending(values: Mapping[str, str]) -> Places | None:
+def ending(values: Mapping[str, str], named: Callable[[str], str] = stream_name) -> Places | None:
     """Where a batch read ends; a time that no record has reached means the end of the stream."""
-    places = _places("ending", values, "latest")
+    places = _places("ending", values, "latest", named)
     if places is not None and places.anywhere("earliest"):
         raise SbpOptionError(
             INVALID_VALUE,
@@ -118,20 +121,22 @@ def ending(values: Mapping[str, str]) -> Places | None:
     return places
 
 
-def _places(side: str, values: Mapping[str, str], beyond: Literal["error", "latest"]) -> Places | None:
+def _places(
+    side: str, values: Mapping[str, str], beyond: Literal["error", "latest"], named: Callable[[str], str]
+) -> Places | None:
     timestamp, by_time, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if timestamp in values:
         return Places(_time_everywhere(timestamp, values[timestamp]), option=timestamp, beyond=beyond)
     if by_time in values:
         wanted = f'it must be JSON such as {{"orders": 1738324800000, "17": "-10m"}}, each {_A_TIME}'
-        return Places(None, _each(by_time, values[by_time], wanted, _time), option=by_time, beyond=beyond)
+        return Places(None, _each(by_time, values[by_time], wanted, _time, named), option=by_time, beyond=beyond)
     if offsets not in values:
         return None
     text = values[offsets].strip()
     found = _by_word(text)
     if found is not None:
         return Places(found, option=offsets)
-    return Places(None, _each(offsets, text, f"it must be {_AN_OFFSET}", _offset), option=offsets)
+    return Places(None, _each(offsets, text, f"it must be {_AN_OFFSET}", _offset, named), option=offsets)
 
 
 def _by_word(text: str) -> Place | None:
@@ -143,7 +148,11 @@ def _by_word(text: str) -> Place | None:
 
 
 def _each(
-    name: str, text: str, wanted: str, place: Callable[[str, str, object], Place]
+    name: str,
+    text: str,
+    wanted: str,
+    place: Callable[[str, str, object], Place],
+    named: Callable[[str], str],
 ) -> tuple[tuple[str, Place], ...]:
     try:
         parsed = json.loads(text)
@@ -151,7 +160,7 @@ def _each(
         raise refuse(name, text, wanted) from error
     if not isinstance(parsed, dict) or not parsed:
         raise refuse(name, text, wanted)
-    return tuple(sorted((stream_name(stream), place(name, stream, value)) for stream, value in parsed.items()))
+    return tuple(sorted((named(stream), place(name, stream, value)) for stream, value in parsed.items()))
 
 
 def _offset(name: str, stream: str, value: object) -> Place:

@@ -14,8 +14,9 @@ from pyspark.sql.datasource import InputPartition
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from .naming import StreamKey
     from .offsets import Span
-    from .options import SbpOptions
+    from .read_options import ReadOptions
 
 MAX_PARTITIONS: Final = 256
 MAX_RECORDS: Final = 1_000_000
@@ -38,16 +39,16 @@ class SbpInputPartition(InputPartition):
 
     def __init__(self, spans: Sequence[Span]) -> None:
         super().__init__(tuple(spans))
-        self.windows: dict[int, TimeWindow] = {}
+        self.windows: dict[StreamKey, TimeWindow] = {}
 
-    def within(self, windows: Mapping[int, TimeWindow]) -> SbpInputPartition:
+    def within(self, windows: Mapping[StreamKey, TimeWindow]) -> SbpInputPartition:
         """This partition, of records in these windows, by stream id."""
         self.windows = {span[0]: windows[span[0]] for span in self.spans if span[0] in windows}
         return self
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The spans, each (stream id, first offset, first offset not wanted)."""
+        """The spans, each (the stream's key, first offset, first offset not wanted)."""
         spans: tuple[Span, ...] = self.value
         return spans
 
@@ -72,7 +73,7 @@ class PlanBounds:
     max_partitions: int | None = None
 
     @classmethod
-    def of(cls, options: SbpOptions) -> PlanBounds:
+    def of(cls, options: ReadOptions) -> PlanBounds:
         """What the options ask."""
         return cls(options.min_partitions, options.max_records_per_partition, options.max_partitions)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from .offsets import OffsetMap
 
 if TYPE_CHECKING:
+    from .naming import StreamKey
+    from .offsets import Span
     from .standing import Standing
     from .watch import Watch
 
@@ -24,14 +26,14 @@ class Report:
     {"v":1,"o":{"17":1050,"23":90},"names":{"17":"orders","23":"payments"},"lost":{"17":5},"gaps":[[17,0,5]]}
     ```
 
-    `o` is the end of each stream when it was last looked at, packed as in any offset if there are very many; `lost` how
-    many records were not there to be read; `gaps` the intervals: stream id, first offset, first offset behind it.
-    Read by `LagListener`.
+    `o` is the end of each stream when it was last looked at, packed as in any offset if there are very many; `lost`
+    how many records were not there to be read; `gaps` the intervals: stream id, first offset, first offset behind
+    it. Of a service whose streams are told apart by name, names stand where ids do. Read by `LagListener`.
     """
 
     def __init__(self) -> None:
-        self._lost: dict[int, int] = {}
-        self._gaps: list[tuple[int, int, int]] = []
+        self._lost: dict[StreamKey, int] = {}
+        self._gaps: list[Span] = []
 
     def add(self, found: Standing) -> None:
         """Adds what one batch passes over."""
@@ -43,7 +45,7 @@ class Report:
         """The report, as Spark shows it."""
         seen = watch.seen
         streams = sorted(stream for stream in watch.ids if stream in seen)
-        out = OffsetMap({stream: seen[stream] for stream in streams}).to_json()
+        out = OffsetMap({stream: seen[stream] for stream in streams}, of=watch.of).to_json()
         if len(streams) <= NAMED:
             out["names"] = {str(stream): watch.names[stream] for stream in streams}
         if self._lost:

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from .errors import SCHEMA, SbpOptionError, SbpSparkError, nearest
+from .naming import number_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .offsets import Span
-    from .options import Columns, SbpOptions
+    from .options import Columns
+    from .read_options import ReadOptions
     from .streams import StreamHead
 
 _HEADERS: Final = StructField(
@@ -104,7 +106,7 @@ class ColumnSet:
                 )
 
 
-def column_set(heads: Iterable[StreamHead], options: SbpOptions, *, growing: bool = False) -> ColumnSet:
+def column_set(heads: Iterable[StreamHead], options: ReadOptions, *, growing: bool = False) -> ColumnSet:
     """The columns for these streams: what the options say, else typed columns if the streams have a schema.
 
     A load needs streams of one schema. A query that was planned knows its columns, and goes on while its streams are
@@ -145,7 +147,7 @@ def column_set(heads: Iterable[StreamHead], options: SbpOptions, *, growing: boo
     return _with_gaps(ColumnSet("arrow", (*spark_schema(schema).fields, *_METADATA)), options)
 
 
-def _untyped(kind: Columns, options: SbpOptions) -> ColumnSet:
+def _untyped(kind: Columns, options: ReadOptions) -> ColumnSet:
     """`records` has headers unless they are refused, `kafka` only if they are asked for, as in Spark's Kafka source."""
     fields = _RECORDS if kind == "records" else _KAFKA
     by_default = kind == "records" if options.include_headers is None else options.include_headers
@@ -153,7 +155,7 @@ def _untyped(kind: Columns, options: SbpOptions) -> ColumnSet:
     return _with_gaps(columns, options)
 
 
-def _with_gaps(columns: ColumnSet, options: SbpOptions) -> ColumnSet:
+def _with_gaps(columns: ColumnSet, options: ReadOptions) -> ColumnSet:
     """With a column for the ends of gaps, if these are to be rows; they have a place and nothing else."""
     if not options.gaps_as_rows:
         return columns
@@ -173,7 +175,7 @@ def gap_row(kind: Columns, schema: pa.Schema, name: str, span: Span) -> pa.Recor
         "stream": name,
         "topic": name,
         "_stream": name,
-        "stream_id": stream,
+        "stream_id": number_of(stream),
         "offset": start,
         "_offset": start,
         "partition": 0,

@@ -37,5 +37,8 @@ def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the source known to a session that does not find it by itself, such as one behind Spark Connect."""
+    """Makes the sources known to a session that does not find them by itself, such as one behind Spark Connect."""
+    from .tank.source import TankDataSource
+
     spark.dataSource.register(SbpDataSource)
+    spark.dataSource.register(TankDataSource)

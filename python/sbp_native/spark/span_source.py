@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from sbp_native._native import SpanReader, stream_bounds
 from sbp_native.errors import SbpError
 
 from . import gaps, runtime
 from .errors import DATA_LOSS, INCOMPLETE, INVALID_VALUE, SbpSparkError, explained
+from .naming import StreamKey, called
 from .planning import SbpInputPartition, TimeWindow
 from .schema import GAP_COLUMN, Conform, arrow_schema, gap_row
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from .gaps import Piece
     from .offsets import Span
-    from .options import Columns, SbpOptions
+    from .options import Columns
+    from .read_options import ReadOptions
 
 _log = logging.getLogger(__name__)
 
@@ -39,10 +40,10 @@ class SpanSource:
 
     def __init__(
         self,
-        options: SbpOptions,
+        options: ReadOptions,
         kind: Columns,
         schema: StructType,
-        names: Mapping[int, str] | None = None,
+        names: Mapping[StreamKey, str] | None = None,
         lost: str = "",
     ) -> None:
         """`lost` is what may help when records of the plan are gone, beside going on without them."""
@@ -69,7 +70,7 @@ class SpanSource:
             raise SbpSparkError(
                 INCOMPLETE,
                 f"{task.delivered} of {partition.records} records were delivered{gone} from {_named(partition.spans)}, "
-                f"servers {self._options.servers}: not retriable, check the server's log",
+                f"{self._options.where}: not retriable, check the server's log",
             )
 
 
@@ -78,14 +79,15 @@ class _Task:
 
     def __init__(
         self,
-        options: SbpOptions,
+        options: ReadOptions,
         kind: Columns,
         schema: StructType,
-        names: Mapping[int, str],
+        names: Mapping[StreamKey, str],
         lost: str,
-        windows: Mapping[int, TimeWindow],
+        windows: Mapping[StreamKey, TimeWindow],
     ) -> None:
         self._options = options
+        self._service = options.service()
         self._lost = lost
         self._windows = windows
         self._kind: Columns = kind
@@ -99,6 +101,10 @@ class _Task:
         self._time = "_timestamp" if kind == "arrow" else "timestamp"
         if windows and self._time not in self._projection:
             self._projection = [*self._projection, self._time]
+        if not self._service.is_dense and "offset" not in self._projection:
+            # Else nobody could say where a row stands.
+            self._projection = [*self._projection, "offset"]
+        #: How many of the numbers that were planned are done with: each is a record, or none where there are gaps.
         self.delivered = 0
         self._begun = 0
         self.gone = 0
@@ -122,8 +128,8 @@ class _Task:
                 raise
             raise SbpSparkError(
                 DATA_LOSS,
-                f"records of this query are not there any more: {gaps.told(missing, self._names)}, servers "
-                f"{self._options.servers}: not retriable, {self._lost}set failOnDataLoss=false to go on without them",
+                f"records of this query are not there any more: {gaps.told(missing, self._names)}, "
+                f"{self._options.where}: not retriable, {self._lost}set failOnDataLoss=false to go on without them",
             ) from error
 
     def _go_on(self, cut: Sequence[Piece]) -> Generator[pa.RecordBatch, None, list[Span]]:
@@ -153,14 +159,17 @@ class _Task:
         """The rows of spans; `delivered` counts the records that were read, those of other times too."""
         self._begun = self.delivered
         for window, run in groupby(spans, key=lambda span: self._windows.get(span[0])):
-            for batch in self._read(list(run)):
+            for batch, covered in self._service.read(list(run), self._kind, self._projection):
+                if batch is None:
+                    self.delivered += covered
+                    continue
                 rows = self._within(batch, window) if window is not None else batch
-                self._check_times(spans, batch)
-                self.delivered += batch.num_rows
+                self._check_times(spans, batch, covered)
+                self.delivered += covered
                 if rows.num_rows:
                     yield self._conform(rows)
 
-    def _check_times(self, spans: Sequence[Span], batch: pa.RecordBatch) -> None:
+    def _check_times(self, spans: Sequence[Span], batch: pa.RecordBatch, covered: int) -> None:
         """Raises `SbpSparkError` for a time that Spark cannot show, which says neither where it is nor what."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -172,7 +181,12 @@ class _Task:
         if not batch.num_rows or (found["min"].as_py() >= _FIRST_TIME and found["max"].as_py() <= _LAST_TIME):
             return
         place, time = next((row, at) for row, at in enumerate(times.to_pylist()) if not _FIRST_TIME <= at <= _LAST_TIME)
-        stream, offset, _ = gaps.behind(spans, self.delivered - self._begun + place)[0]
+        before = self.delivered - self._begun
+        stream, offset, _ = gaps.behind(spans, before + place)[0]
+        if not self._service.is_dense:
+            # The rows of a batch are of one span then.
+            stream = gaps.behind(spans, before + covered - 1)[0][0]
+            offset = batch.column("offset")[place].as_py()
         raise SbpSparkError(
             INVALID_VALUE,
             f"the record at offset {offset} of {self._about(stream)} has the time {time} "
@@ -180,13 +194,14 @@ class _Task:
             f"{self._time!r} with .schema(...), or read the spans before and behind it",
         )
 
-    def _about(self, stream: int) -> str:
+    def _about(self, stream: StreamKey) -> str:
         """A stream for an error. A task is not told the names of its streams, which may be thousands: it asks."""
         name = self._names.get(stream)
         if name is None:
             with contextlib.suppress(SbpError):
-                name = runtime.client(self._options).stream(stream, timeout=self._options.timeout).name
-        return f"stream {stream}" if name is None else f"stream {name} ({stream})"
+                head = self._service.described(stream)
+                name = None if head is None else head.name
+        return called(stream, name)
 
     def _within(self, batch: pa.RecordBatch, window: TimeWindow) -> pa.RecordBatch:
         """The records of a batch whose own times lie in the window, wherever they stand."""
@@ -199,29 +214,8 @@ class _Task:
             times = batch.column(self._time).cast(pa.int64())
         return batch if window.end is None else batch.filter(pc.less(times, _micros(window.end)))
 
-    def _read(self, spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        reader = SpanReader(
-            runtime.client(self._options),
-            spans,
-            self._kind,
-            self._projection,
-            include_headers="headers" in self._projection,
-            include_metadata=self._kind == "arrow",
-            timeout=self._options.timeout,
-        )
-        try:
-            yield from pa.RecordBatchReader.from_stream(reader)
-        except (pa.ArrowException, OSError):
-            # Arrow's interface hands on a text alone; the reader keeps the error that it was.
-            if reader.error is not None:
-                raise reader.error from None
-            raise
-
     def _look(self, spans: Sequence[Span]) -> list[Piece]:
-        ids = sorted({span[0] for span in spans})
-        earliest, latest = stream_bounds(runtime.client(self._options), ids, self._options.timeout)
+        earliest, latest = self._service.bounds(sorted({span[0] for span in spans}))
         return gaps.pieces(spans, earliest, latest)
 
     def _missing(self, spans: Sequence[Span]) -> list[Piece]:
@@ -232,10 +226,10 @@ class _Task:
         if gone:
             self.gone += sum(piece.records for piece in gone)
             _log.warning(
-                "[SBP-%d] records of this query are not there any more, and it goes on without them: %s, servers %s",
+                "[SBP-%d] records of this query are not there any more, and it goes on without them: %s, %s",
                 DATA_LOSS,
                 gaps.told(gone, self._names),
-                self._options.servers,
+                self._options.where,
             )
 
     def _row(self, piece: Piece) -> pa.RecordBatch:
@@ -248,5 +242,5 @@ def _micros(time_ms: int) -> int:
 
 
 def _named(spans: Sequence[Span]) -> str:
-    shown = ", ".join(f"stream {stream} [{start}, {end})" for stream, start, end in spans[:3])
+    shown = ", ".join(f"{called(stream)} [{start}, {end})" for stream, start, end in spans[:3])
     return shown if len(spans) <= 3 else f"{shown} and {len(spans) - 3} more spans"

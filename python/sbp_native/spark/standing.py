@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
+    from .naming import StreamKey
     from .offsets import OffsetMap, Span
 
 
@@ -25,14 +26,14 @@ class Standing:
     place, though they have their ids; what those held is unknown.
     """
 
-    starts: dict[int, int] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)
-    discovered: dict[int, int] = field(default_factory=dict)
-    before: dict[int, int] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
+    starts: dict[StreamKey, int] = field(default_factory=dict)
+    ends: dict[StreamKey, int] = field(default_factory=dict)
+    discovered: dict[StreamKey, int] = field(default_factory=dict)
+    before: dict[StreamKey, int] = field(default_factory=dict)
+    gone: set[StreamKey] = field(default_factory=set)
     lost: list[Span] = field(default_factory=list)
-    unknown: dict[int, int] = field(default_factory=dict)
-    replaced: frozenset[int] = frozenset()
+    unknown: dict[StreamKey, int] = field(default_factory=dict)
+    replaced: frozenset[StreamKey] = frozenset()
 
     @property
     def records(self) -> int:
@@ -40,7 +41,7 @@ class Standing:
         return sum(self.ends.values()) - sum(self.starts.values())
 
     def end(
-        self, begin: OffsetMap, moved: Mapping[int, int], tags: Mapping[int, str] | None = None
+        self, begin: OffsetMap, moved: Mapping[StreamKey, int], tags: Mapping[StreamKey, str] | None = None
     ) -> OffsetMap | None:
         """The end of a batch that reads up to `moved`, None if it is where it begins. `tags` are of what is read."""
         ends = {**self.before, **moved}
@@ -51,12 +52,12 @@ class Standing:
 
 def stand(
     begin: OffsetMap,
-    read: AbstractSet[int],
-    earliest: Mapping[int, int],
-    latest: Mapping[int, int],
-    seen: Mapping[int, int],
-    target: Mapping[int, int] | None = None,
-    replaced: AbstractSet[int] = frozenset(),
+    read: AbstractSet[StreamKey],
+    earliest: Mapping[StreamKey, int],
+    latest: Mapping[StreamKey, int],
+    seen: Mapping[StreamKey, int],
+    target: Mapping[StreamKey, int] | None = None,
+    replaced: AbstractSet[StreamKey] = frozenset(),
 ) -> Standing:
     """How a query at `begin` stands to the streams that it is to `read`.
 
@@ -65,7 +66,7 @@ def stand(
     belong to other streams than when `begin` was made.
     """
     found = Standing(replaced=frozenset(replaced))
-    if target is None and not replaced and _plain(found, begin.next, read, earliest, latest):
+    if target is None and not replaced and not begin.gone and _plain(found, begin.next, read, earliest, latest):
         return found
     starts, ends = found.starts, found.ends
     for stream, first in begin.next.items():
@@ -84,6 +85,9 @@ def stand(
             continue
         if stream not in read:
             continue
+        if stream in begin.gone:
+            # A name that came back: read on, and told again should it go.
+            found.discovered[stream] = first
         if first > end:
             # It is shorter than it was: other records will get these offsets, or have them by now.
             found.lost.append((stream, end, first))
@@ -107,7 +111,7 @@ def stand(
     return found
 
 
-def _begin(found: Standing, stream: int, first: int, end: int) -> None:
+def _begin(found: Standing, stream: StreamKey, first: int, end: int) -> None:
     """A stream that is read from its first record."""
     found.discovered[stream] = first
     if end > first:
@@ -117,10 +121,10 @@ def _begin(found: Standing, stream: int, first: int, end: int) -> None:
 
 def _plain(
     found: Standing,
-    places: Mapping[int, int],
-    read: AbstractSet[int],
-    earliest: Mapping[int, int],
-    latest: Mapping[int, int],
+    places: Mapping[StreamKey, int],
+    read: AbstractSet[StreamKey],
+    earliest: Mapping[StreamKey, int],
+    latest: Mapping[StreamKey, int],
 ) -> bool:
     """Settles the usual case, in which nothing came or went: there may be ten thousand streams at every micro-batch."""
     if places.keys() != read or latest.keys() != read:
@@ -136,7 +140,9 @@ def _plain(
     return True
 
 
-def _deleted(found: Standing, stream: int, first: int, seen: int | None, target: Mapping[int, int] | None) -> None:
+def _deleted(
+    found: Standing, stream: StreamKey, first: int, seen: int | None, target: Mapping[StreamKey, int] | None
+) -> None:
     if target is not None and seen is not None:
         seen = min(seen, target.get(stream, first))
     found.gone.add(stream)

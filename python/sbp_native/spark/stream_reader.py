@@ -19,11 +19,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from . import gaps
-from .errors import DATA_LOSS, UNSUPPORTED, SbpSparkError
+from .errors import DATA_LOSS, OFFSETS, UNSUPPORTED, SbpSparkError
 from .limits import Cut, Patience, advance
+from .naming import StreamKey, called
 from .offsets import OffsetMap, spans_between
-from .options import LATEST, Places, SbpOptions, Use
+from .places import LATEST, Places
 from .planning import PlanBounds, plan
+from .read_options import ReadOptions, Use
 from .report import Report
 from .schema import column_set
 from .span_source import SpanSource
@@ -49,7 +51,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     record. Records that are gone before they were read fail the query, or are told and passed over, as the options say.
     """
 
-    def __init__(self, options: SbpOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options.for_read(Use.STREAM_READ)
         self._heads = find(options)
         columns = column_set(self._heads, options, growing=True)
@@ -59,7 +61,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report = Report()
         self._patience = Patience(options.min_offsets_per_trigger, options.max_trigger_delay)
         self._began: OffsetMap | None = None
-        self._target: Mapping[int, int] | None = None
+        self._target: Mapping[StreamKey, int] | None = None
         self._cut = Cut({})
         # The last two offsets, as Spark has them and as we do: most questions are about these, and reading ten thousand
         # streams anew takes a while.
@@ -71,7 +73,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             places = self._options.starting or Places(LATEST)
             held = bounds(self._options, self._heads)
             settled = settle(self._options, places, self._heads, held)
-            self._began = OffsetMap(settled, initial=True, tags=tags(self._heads))
+            self._began = OffsetMap(settled, initial=True, tags=tags(self._heads), of=self._options.of)
             return self._keep(self._began)
         return self._began.to_json()
 
@@ -104,12 +106,12 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if patient and self._patience.waits(waiting, time.monotonic()):
             return start
         if most is None or waiting <= most:
-            moved: Mapping[int, int] = found.ends
+            moved: Mapping[StreamKey, int] = found.ends
         else:
             ids = list(found.ends)
-            self._cut = advance(
-                found.starts, found.ends, most, lambda moment: self._watch.offsets_at(ids, moment), self._cut
-            )
+            has_times = self._options.service().has_times
+            locate = (lambda moment: self._watch.offsets_at(ids, moment)) if has_times else None
+            self._cut = advance(found.starts, found.ends, most, locate, self._cut)
             moved = self._cut.ends
         end = found.end(begin, moved, self._watch.tags)
         if end is None:
@@ -153,7 +155,15 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for known, offset in self._known:
             if known == value:
                 return offset
-        return OffsetMap.from_json(value)
+        offset = OffsetMap.from_json(value)
+        if offset.of != self._options.of:
+            theirs, ours = (f"format({of or 'sbp'!r})" for of in (offset.of, self._options.of))
+            raise SbpSparkError(
+                OFFSETS,
+                f"the checkpoint holds offsets of {theirs}, and this query reads with {ours}: begin with a new "
+                "checkpoint",
+            )
+        return offset
 
     def _keep(self, offset: OffsetMap) -> dict[str, Any]:
         answer = offset.to_json()
@@ -174,7 +184,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Whether this run has made this offset, and not an earlier one."""
         return any(made is offset for _, made in self._known)
 
-    def _kept(self, spans: Sequence[Span], replaced: frozenset[int]) -> list[Span]:
+    def _kept(self, spans: Sequence[Span], replaced: frozenset[StreamKey]) -> list[Span]:
         """What there still is of a batch that an earlier run of the query planned."""
         firsts = {stream: first for stream, first, _ in spans if stream in replaced}
         found = Standing(unknown=firsts, replaced=replaced)
@@ -195,8 +205,7 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             advice += ", or start a new query with a new checkpoint"
         raise SbpSparkError(
             DATA_LOSS,
-            f"records of this query are not there: {self._told(found)}, servers {self._options.servers}: "
-            f"not retriable, {advice}",
+            f"records of this query are not there: {self._told(found)}, {self._options.where}: not retriable, {advice}",
         )
 
     def _tell(self, found: Standing) -> None:
@@ -204,21 +213,21 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._report.add(found)
         if found.lost or found.unknown:
             _log.warning(
-                "[SBP-%d] records of this query are not there, and it goes on without them: %s, servers %s",
+                "[SBP-%d] records of this query are not there, and it goes on without them: %s, %s",
                 DATA_LOSS,
                 self._told(found),
-                self._options.servers,
+                self._options.where,
             )
         over = [stream for stream in found.gone if stream not in found.unknown and stream not in found.before]
         if over:
-            named = ", ".join(f"stream {self._watch.names.get(stream, '')} ({stream})" for stream in sorted(over)[:20])
+            named = ", ".join(called(stream, self._watch.names.get(stream)) for stream in sorted(over)[:20])
             _log.info("deleted after all their records that were seen had been read: %s", named)
 
     def _told(self, found: Standing) -> str:
         names = self._watch.names
         parts = [gaps.told([gaps.Piece(span, gone=True) for span in found.lost], names)] if found.lost else []
         for stream, first in sorted(found.unknown.items())[:20]:
-            name = f"stream {names[stream]} ({stream})" if stream in names else f"stream {stream}"
+            name = called(stream, names.get(stream))
             if stream in found.replaced:
                 parts.append(
                     f"{name} is another one than that of the checkpoint, as when a server was set up anew, and what "

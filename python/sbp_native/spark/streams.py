@@ -6,11 +6,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import sbp_native
-from sbp_native._native import stream_bounds, stream_list
-
-from . import runtime
 from .errors import INVALID_VALUE, NOT_FOUND, SbpOptionError, explained, nearest
+from .naming import called
 from .offsets import TAG
 from .places import EARLIEST, LATEST
 from .planning import TimeWindow
@@ -20,25 +17,34 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from .options import Place, Places, SbpOptions
-
+    from .naming import StreamKey
+    from .places import Place, Places
+    from .read_options import ReadOptions
 
 #: What the names of cursors' streams and of sinks' begin with.
 _INTERNAL: Final = "_sbp/"
 
 
-#: Streams looked up one by one; for more of them the list of all is the shorter way.
-_ASKED_ONE_BY_ONE: Final = 8
-
-
 class StreamHead(NamedTuple):
     """A stream as it was when the query was planned."""
 
-    id: int
+    id: StreamKey
     name: str
     schema_ipc: bytes | None = None
     #: What tells it from every other stream, also one of this id on a server that was set up anew; None if not known.
     identity: str | None = None
+    #: What it is a part of, where options name parts by the name of the whole too.
+    topic: str | None = None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What options may call it."""
+        return (self.name, str(self.id)) if self.topic is None else (self.name, self.topic)
+
+    @property
+    def matched(self) -> str:
+        """What a pattern has to match: of a part, the name of the whole."""
+        return self.topic or self.name
 
     def arrow_schema(self) -> pa.Schema:
         """The stream's own columns; only for a stream that has a schema."""
@@ -47,7 +53,7 @@ class StreamHead(NamedTuple):
         return pa.ipc.read_schema(pa.py_buffer(self.schema_ipc))
 
     def __str__(self) -> str:
-        return f"stream {self.name} ({self.id})"
+        return called(self.id, self.name)
 
 
 class Bounds(NamedTuple):
@@ -57,26 +63,26 @@ class Bounds(NamedTuple):
     latest: int
 
 
-def every_stream(options: SbpOptions) -> list[StreamHead]:
-    """All streams of the server, by id."""
+def every_stream(options: ReadOptions) -> list[StreamHead]:
+    """All streams of the service, by id."""
     with explained("listing the streams", options.servers):
-        listed, _ = stream_list(runtime.client(options), b"", options.timeout)
-    return [StreamHead(*each) for each in listed]
+        listed, _ = options.service().listed(b"")
+    return listed
 
 
-def tags(heads: Iterable[StreamHead]) -> dict[int, str]:
+def tags(heads: Iterable[StreamHead]) -> dict[StreamKey, str]:
     """What an offset keeps of the streams' identities, by id; without those that have none."""
     return {head.id: head.identity[:TAG] for head in heads if head.identity is not None}
 
 
-def find(options: SbpOptions) -> tuple[StreamHead, ...]:
+def find(options: ReadOptions) -> tuple[StreamHead, ...]:
     """The streams that a read names, or that match its pattern, the latter by id.
 
     A pattern that nothing matches is an error, unless `columns` says what the rows will look like: then streams may
     come later.
     """
     if options.streams_pattern is None:
-        return resolve(options, options.streams)
+        return options.service().named(options.streams)
     heads = every_stream(options)
     found = matching(options.streams_pattern, heads)
     if not found and options.columns not in ("records", "kafka"):
@@ -93,65 +99,29 @@ def matching(pattern: str, heads: Iterable[StreamHead]) -> tuple[StreamHead, ...
     """The streams whose whole name matches, by id; those that clients keep for themselves, only by their prefix."""
     matches = re.compile(pattern).fullmatch
     hidden = () if pattern.startswith(_INTERNAL) else (_INTERNAL,)
-    found = (head for head in heads if matches(head.name) and not head.name.startswith(hidden))
+    found = (head for head in heads if matches(head.matched) and not head.name.startswith(hidden))
     return tuple(sorted(found, key=lambda head: head.id))
 
 
-def resolve(options: SbpOptions, names: Iterable[str]) -> tuple[StreamHead, ...]:
-    """The streams with these names or ids, in the order given.
-
-    Raises `SbpOptionError` for one that does not exist, naming the nearest that does.
-    """
-    names = list(names)
-    by_key = _described(options, names) if len(names) <= _ASKED_ONE_BY_ONE else None
-    if by_key is None:
-        every = every_stream(options)
-        by_key = {str(head.id): head for head in every} | {head.name: head for head in every}
-    heads: dict[int, StreamHead] = {}
-    for name in names:
-        found = by_key.get(name)
-        if found is None:
-            known = sorted({head.name for head in by_key.values()})
-            hint = nearest(name, known) or "the server has no stream yet"
-            raise SbpOptionError(NOT_FOUND, f"there is no stream {name!r} at {options.servers}: {hint}")
-        if found.id in heads:
-            raise SbpOptionError(INVALID_VALUE, f"{found} is listed twice, by name and by id: name it once")
-        heads[found.id] = found
-    return tuple(heads.values())
-
-
-def _described(options: SbpOptions, names: Iterable[str]) -> dict[str, StreamHead] | None:
-    """A few streams, one by one, since there may be thousands of others; None if one does not exist."""
-    found = {}
-    for name in names:
-        with explained(f"looking for stream {name}", options.servers):
-            try:
-                info = runtime.client(options).describe_stream(int(name) if name.isdigit() else name)
-            except sbp_native.StreamNotFoundError:
-                return None
-        found[name] = StreamHead(int(info.id), info.name, info.schema_ipc, info.identity)
-    return found
-
-
-def bounds(options: SbpOptions, heads: Iterable[StreamHead]) -> dict[int, Bounds]:
+def bounds(options: ReadOptions, heads: Iterable[StreamHead]) -> dict[StreamKey, Bounds]:
     """What each stream holds now, by id: one question for all of them. Streams that are gone are left out."""
     ids = [head.id for head in heads]
     if not ids:
         return {}
     with explained(f"asking for the offsets of {len(ids)} streams", options.servers):
-        earliest, latest = stream_bounds(runtime.client(options), ids, options.timeout)
+        earliest, latest = options.service().bounds(ids)
     return {stream: Bounds(first, latest[stream]) for stream, first in earliest.items()}
 
 
 def settle(
-    options: SbpOptions,
+    options: ReadOptions,
     places: Places,
     heads: Iterable[StreamHead],
-    held: Mapping[int, Bounds],
+    held: Mapping[StreamKey, Bounds],
     needed: bool = True,
     now_ms: int | None = None,
     ends: bool = False,
-) -> dict[int, int]:
+) -> dict[StreamKey, int]:
     """The offsets that `places` means, by stream id; `ends` says that reading ends there.
 
     Raises `SbpOptionError` if a place names a stream that is not read, lies outside its stream, or (when `needed`) if
@@ -168,11 +138,11 @@ def settle(
         return {head.id: held[head.id].latest for head in heads}
     _check_named(places, heads)
     by_key = dict(places.each)
-    offsets: dict[int, int] = {}
+    offsets: dict[StreamKey, int] = {}
     timed: list[tuple[StreamHead, int]] = []
     now_ms = int(time.time() * 1000) if now_ms is None else now_ms
     for head in heads:
-        place = places.default or by_key.get(head.name) or by_key.get(str(head.id))
+        place = places.default or next((by_key[word] for word in head.words if word in by_key), None)
         if place is None:
             if needed:
                 raise SbpOptionError(
@@ -190,7 +160,7 @@ def settle(
 
 
 def _check_named(places: Places, heads: Sequence[StreamHead]) -> None:
-    known = {head.name for head in heads} | {str(head.id) for head in heads}
+    known = {word for head in heads for word in head.words}
     for key, _ in places.each:
         if key not in known:
             hint = nearest(key, [head.name for head in heads])
@@ -199,7 +169,7 @@ def _check_named(places: Places, heads: Sequence[StreamHead]) -> None:
             )
 
 
-def _inside(options: SbpOptions, option: str, place: Place, head: StreamHead, held: Bounds) -> int:
+def _inside(options: ReadOptions, option: str, place: Place, head: StreamHead, held: Bounds) -> int:
     if place.kind == "earliest":
         return held.earliest
     if place.kind == "latest":
@@ -215,19 +185,19 @@ def _inside(options: SbpOptions, option: str, place: Place, head: StreamHead, he
 
 
 def _by_time(
-    options: SbpOptions, places: Places, timed: Iterable[tuple[StreamHead, int]], held: Mapping[int, Bounds]
-) -> dict[int, int]:
+    options: ReadOptions, places: Places, timed: Iterable[tuple[StreamHead, int]], held: Mapping[StreamKey, Bounds]
+) -> dict[StreamKey, int]:
     """For each stream the first record of its time or later."""
     by_time: dict[int, list[StreamHead]] = {}
     for head, time_ms in timed:
         by_time.setdefault(time_ms, []).append(head)
-    offsets: dict[int, int] = {}
+    offsets: dict[StreamKey, int] = {}
     for time_ms, heads in by_time.items():
         with explained(f"looking for the records of time {time_ms}", options.servers):
-            found = runtime.client(options).offsets_for_time([head.name for head in heads], time_ms)
+            found = options.service().records_at(heads, time_ms)
         for head in heads:
             inside = held[head.id]
-            offset = min(max(found[head.name], inside.earliest), inside.latest)
+            offset = min(max(found[head.id], inside.earliest), inside.latest)
             if offset == inside.latest and places.beyond == "error":
                 raise SbpOptionError(
                     INVALID_VALUE,
@@ -240,12 +210,12 @@ def _by_time(
 
 def windows(
     starting: Places | None, ending: Places | None, heads: Iterable[StreamHead], now_ms: int
-) -> dict[int, TimeWindow]:
+) -> dict[StreamKey, TimeWindow]:
     """The times that are wanted of each stream that options bound by time, by id: records of others are not rows."""
     found = {}
     for head in heads:
         start, end = (
-            place.time_ms(now_ms) if (place := places and places.of(head.name, head.id)) and place.is_time else None
+            place.time_ms(now_ms) if (place := places and places.of(*head.words)) and place.is_time else None
             for places in (starting, ending)
         )
         if start is not None and end is not None and start > end:

@@ -15,6 +15,7 @@ use sbp_tank::{
 use sbp_transport::{ChannelOwner, Descriptors, DialError, ReconnectingChannel};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
 use super::connection::BrokerConnection;
 use super::error::{TankError, TankErrorKind};
@@ -24,6 +25,8 @@ use super::shared::{Call, Ended, Fetched, Queue, Shared};
 const ATTEMPTS: usize = 3;
 /// Sockets that are remembered for a broker and those it names: the ones in use, and those that end.
 const SOCKETS: usize = 64;
+/// Topics that are asked for side by side.
+const SIDE_BY_SIDE: usize = 64;
 /// Brokers that one broker may name.
 const LEADERS: usize = 32;
 
@@ -212,6 +215,36 @@ impl Broker {
             .into_iter()
             .map(|served| served.map(|(bounds, _)| bounds))
             .collect())
+    }
+
+    /// The same of several topics, in their order. Up to 64 questions are under way at once.
+    pub async fn partitions_of(&self, topics: Vec<String>) -> Vec<Result<Vec<Option<PartitionBounds>>, TankError>> {
+        let never = |topic: &String| {
+            let error = self.error(TankErrorKind::Lost, "the runtime has ended").for_good();
+            Err(error.about(topic, None))
+        };
+        let mut found: Vec<_> = topics.iter().map(never).collect();
+        let mut left = topics.into_iter().enumerate();
+        let mut asked = JoinSet::new();
+        loop {
+            while asked.len() < SIDE_BY_SIDE
+                && let Some((place, topic)) = left.next()
+            {
+                let broker = self.clone();
+                let asking = async move { (place, broker.partitions(&topic).await) };
+                asked.spawn_on(asking, self.runtime());
+            }
+            match asked.join_next().await {
+                None => return found,
+                Some(Ok((place, told))) => {
+                    if let Some(one) = found.get_mut(place) {
+                        *one = told;
+                    }
+                }
+                // Nobody aborts it: what was to be found stays an error.
+                Some(Err(_)) => {}
+            }
+        }
     }
 
     /// The same, with the broker that leads the partition where it is another one.

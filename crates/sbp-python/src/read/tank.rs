@@ -53,16 +53,18 @@ impl TankClient {
         let limit = timeout.unwrap_or(self.timeout);
         match tokio::time::timeout(limit, call).await {
             Ok(ended) => Ok(ended?),
-            Err(_) => {
-                let (code, outcome) = match effect {
-                    Effect::None => (codes::DEADLINE_BEFORE_SEND, PeerOutcome::RefusedForNow),
-                    Effect::Perhaps => (codes::DEADLINE_AFTER_SEND, PeerOutcome::Unknown),
-                };
-                let what = format!("the broker has not answered within {limit:?}");
-                let error = ClientError::of_peer(code, what, outcome, Some(&self.broker.address()));
-                Err(Failure::Client(error))
-            }
+            Err(_) => Err(self.late(limit, effect)),
         }
+    }
+
+    /// The broker has not answered for so long.
+    pub(crate) fn late(&self, limit: Duration, effect: Effect) -> Failure {
+        let (code, outcome) = match effect {
+            Effect::None => (codes::DEADLINE_BEFORE_SEND, PeerOutcome::RefusedForNow),
+            Effect::Perhaps => (codes::DEADLINE_AFTER_SEND, PeerOutcome::Unknown),
+        };
+        let what = format!("the broker has not answered within {limit:?}");
+        Failure::Client(ClientError::of_peer(code, what, outcome, Some(&self.broker.address())))
     }
 }
 
@@ -165,10 +167,7 @@ impl TankSource {
 
     /// A batch as Python sees it: that of a stream whose name is the topic's and the partition's.
     fn batch(&mut self, read: ReadBatch) -> Batch {
-        let counters = &self.client.counters;
-        let rows = u64::try_from(read.batch.record_count()).unwrap_or(u64::MAX);
-        counters.messages.fetch_add(rows, Ordering::Relaxed);
-        counters.skipped.fetch_add(read.skipped, Ordering::Relaxed);
+        self.client.counters.note(&read);
         let named = || Source {
             name: Arc::from(format!("{}/{}", self.topic, read.partition)),
             id: StreamId(i64::from(read.partition)),
@@ -185,6 +184,13 @@ impl TankSource {
 }
 
 impl TankCounters {
+    /// Notes messages that are handed out.
+    pub(crate) fn note(&self, read: &ReadBatch) {
+        let rows = u64::try_from(read.batch.record_count()).unwrap_or(u64::MAX);
+        self.messages.fetch_add(rows, Ordering::Relaxed);
+        self.skipped.fetch_add(read.skipped, Ordering::Relaxed);
+    }
+
     /// Notes messages that are gone.
     fn note_error(&self, error: &TankError) {
         if let Some(gap) = error.gap() {

@@ -75,6 +75,12 @@ impl Holder for BrokerCore {
     }
 }
 
+impl Broker {
+    pub(super) fn core(&self) -> &Arc<BrokerCore> {
+        &self.0
+    }
+}
+
 /// Has the broker greet, and answer something.
 async fn connected(client: TankClient) -> Result<(), Failure> {
     client.within(None, Effect::None, client.broker.connect()).await

@@ -3,3 +3,4 @@
 mod arguments;
 pub(crate) mod broker;
 pub(crate) mod results;
+pub(crate) mod spans;

@@ -1,0 +1,222 @@
+"""The options of ``format("tank")``: parsed and judged once, on the driver, before anything is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from .. import values
+from ..errors import INVALID_VALUE, UNKNOWN_OPTION, UNSUPPORTED, SbpOptionError, SbpSparkError, nearest
+from ..options import OPTIONS
+from ..read_options import Option, ReadOptions, Use, check_twice, of_reads
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .service import TankService
+
+_READS: Final = frozenset({Use.BATCH_READ, Use.STREAM_READ})
+_BATCH_READ: Final = frozenset({Use.BATCH_READ})
+
+_PLACE: Final = (
+    '`earliest`, `latest`, `latest-1000`, or JSON such as `{"orders/0": 23, "payments": -2}` (-2 earliest, -1 latest): '
+    "sequence numbers of partitions, or one place for all of a topic"
+)
+
+#: Every option, as it is spelled; what is said of those of `format("sbp")` holds here.
+TANK_OPTIONS: Final[dict[str, Option]] = {
+    "broker": Option(
+        _READS, "required", "`host:port` of a broker; partitions that it says another one leads are read there"
+    ),
+    "path": Option(_READS, "", "what `load(...)` gives: the topics"),
+    "topics": Option(
+        _READS,
+        "",
+        "topics, or single partitions as `orders/3`, separated by commas; the same as `load(...)`. A streaming query "
+        "finds partitions that a topic is given while it runs",
+    ),
+    "topicsPattern": Option(
+        _READS,
+        "",
+        "a regular expression (of Python's `re`) that must match the whole name of a topic; a streaming query asks "
+        "anew before each micro-batch",
+    ),
+    "startingOffsets": Option(_READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
+    "endingOffsets": Option(
+        _BATCH_READ, "`latest`", "where reading ends, exclusive: as `startingOffsets`, but not `earliest`"
+    ),
+    **{
+        name: OPTIONS[name]
+        for name in (
+            "failOnDataLoss",
+            "onDataLoss",
+            "maxOffsetsPerTrigger",
+            "minOffsetsPerTrigger",
+            "maxTriggerDelay",
+            "minPartitions",
+            "maxRecordsPerPartition",
+            "maxPartitions",
+        )
+    },
+    "maxOffsetsPerTrigger": Option(
+        frozenset({Use.STREAM_READ}),
+        "all there is",
+        "numbers in one micro-batch over all partitions, each of which goes on by its share of what waits; messages "
+        "are fewer where compaction has left numbers out",
+    ),
+    "columns": Option(_READS, "`records`", "there is one set of columns: `records`"),
+    "includeHeaders": Option(_READS, "`true`", "`false` leaves out the column `headers`, which is always empty"),
+    "pushFilters": OPTIONS["pushFilters"]._replace(
+        meaning=OPTIONS["pushFilters"].meaning.replace("stream_id, offset and timestamp", "stream_id and offset")
+    ),
+    "timeout": Option(
+        _READS,
+        "`30s`",
+        "how long a broker that is away is waited for, and how long it may take: `30s`, `2m`, or seconds",
+    ),
+    "workerGcFreeze": OPTIONS["workerGcFreeze"]._replace(uses=_READS),
+}
+
+_NO_TIMES: Final = (
+    "TANK brokers find no message by its time: begin at a number or at an end with '{}', and filter by the column "
+    "timestamp"
+)
+_ONLY_READS: Final = (
+    'format("tank") only reads: write to streams with format("sbp"), which clients of TANK read from a server with '
+    "--tank-listen; or produce to the broker with sbp_native.tank, in foreachBatch or foreachPartition"
+)
+_CALLED: Final = {
+    "servers": "broker",
+    "brokers": "broker",
+    "kafka.bootstrap.servers": "broker",
+    "streams": "topics",
+    "subscribe": "topics",
+    "assign": "topics",
+    "streamspattern": "topicsPattern",
+    "subscribepattern": "topicsPattern",
+}
+_TOPIC: Final = re.compile(r"[^\s,/]{1,255}")
+_PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,4}")
+
+
+def only_reads() -> SbpSparkError:
+    """The error of a write."""
+    return SbpSparkError(UNSUPPORTED, _ONLY_READS)
+
+
+def topic_name(text: str) -> str:
+    """A topic, or ``topic/partition``."""
+    name = text.strip()
+    topic, slash, partition = name.partition("/")
+    is_partition = _PARTITION.fullmatch(partition) is not None and int(partition) < 2**16
+    if not _TOPIC.fullmatch(topic) or len(topic.encode()) > 255 or (slash and not is_partition):
+        raise SbpOptionError(
+            INVALID_VALUE, f"{name!r} names neither a topic nor a partition: write 'orders', or 'orders/3'"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class TankOptions(ReadOptions):
+    """The options of one load."""
+
+    table: ClassVar[Mapping[str, Option]] = TANK_OPTIONS
+    of: ClassVar[str | None] = "tank"
+    wanted: ClassVar[str] = "no topic is named: use load('orders'), option 'topics' or option 'topicsPattern'"
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> TankOptions:
+        """Reads the options as Spark gives them: keys in any case, values as text.
+
+        Raises `SbpOptionError` for an option that does not exist and for a value that cannot be meant.
+        """
+        given = _spelled(options)
+        listed = given.get("topics", given.get("path"))
+        values.word("columns", given, ("records",))
+        parsed = cls(
+            servers=_broker(given),
+            streams=_topics(listed) if listed is not None else (),
+            streams_pattern=values.pattern("topicsPattern", given),
+            columns="records",
+            **of_reads(given, topic_name),
+            given=frozenset(given),
+        )
+        check_twice(
+            parsed.given,
+            (
+                ("path", "topics", "topics are given twice: use load('a,b') or option 'topics'"),
+                ("path", "topicsPattern", "topics are given twice: use load('a,b') or option 'topicsPattern'"),
+                ("topics", "topicsPattern", "topics are given twice: use option 'topics' or option 'topicsPattern'"),
+            ),
+        )
+        parsed._check_reading()
+        return parsed
+
+    def service(self) -> TankService:
+        """The broker."""
+        from .service import TankService
+
+        return TankService(self)
+
+    @property
+    def where(self) -> str:
+        """The broker, for messages."""
+        return f"broker {self.servers}"
+
+
+def _broker(given: Mapping[str, str]) -> str:
+    address = given.get("broker", "").strip()
+    host, colon, port = address.rpartition(":")
+    if not address:
+        raise SbpOptionError(INVALID_VALUE, "option 'broker' is missing: give 'host:port'")
+    if "," in address:
+        raise values.refuse("broker", address, "name one broker, which says where the others are")
+    if not colon or not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise values.refuse("broker", address, "it must be 'host:port'")
+    return address
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    """Topics and partitions between commas, none of them twice."""
+    names = tuple(topic_name(part) for part in text.split(","))
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise SbpOptionError(INVALID_VALUE, f"{name!r} is listed twice: name it once")
+        topic, slash, _ = name.partition("/")
+        if slash and topic in names:
+            raise SbpOptionError(
+                INVALID_VALUE, f"{name!r} is a part of {topic!r}, which is listed too: name one of them"
+            )
+    return names
+
+
+def _spelled(options: Mapping[str, str]) -> dict[str, str]:
+    spelled = {name.lower(): name for name in TANK_OPTIONS}
+    found: dict[str, str] = {}
+    for key in options:
+        name = spelled.get(key.lower())
+        if name is None:
+            raise SbpOptionError(UNKNOWN_OPTION, f"there is no option {key!r}: {_instead_of(key)}")
+        found[name] = str(options[key])
+    return found
+
+
+def _instead_of(key: str) -> str:
+    lower = key.lower()
+    theirs = {name.lower(): option for name, option in OPTIONS.items()}
+    if lower in _CALLED:
+        return f"it is called {_CALLED[lower]!r} here"
+    if "timestamp" in lower and lower.startswith(("starting", "ending")):
+        return _NO_TIMES.format("startingOffsets" if lower.startswith("starting") else "endingOffsets")
+    if lower.startswith(("tls", "token", "kafka.ssl.", "kafka.sasl.", "kafka.security.")):
+        return "TANK has neither TLS nor users"
+    if lower in ("maxattempts", "retrybackoffms") or lower.startswith("client."):
+        return "a call is made again until 'timeout' is over"
+    if lower == "clientname":
+        return "brokers are not told who reads"
+    if "group" in lower and "id" in lower:
+        return "there are no consumer groups; a reader's place is a number, kept in Spark's checkpoint"
+    if lower in theirs and not theirs[lower].uses & _READS:
+        return _ONLY_READS
+    return nearest(key, TANK_OPTIONS)
