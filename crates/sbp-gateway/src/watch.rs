@@ -8,9 +8,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use sbp_client::{Client, Growth};
+use sbp_locks::Mutex;
 use sbp_types::{Offset, StreamId};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
 /// How long those who come are gathered before the service is asked, and how long it waits then.
@@ -33,18 +35,34 @@ struct Waiting {
 }
 
 /// Whom to tell what one waits for.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Watch {
-    waiting: UnboundedSender<Waiting>,
+    /// `None` ends the task.
+    waiting: UnboundedSender<Option<Waiting>>,
+    /// The task, until somebody waits for its end.
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Watch {
-    /// Its task ends with its last clone.
+    /// Its task ends when it is closed, or dropped.
     pub(crate) fn new(client: Client) -> Self {
         let (waiting, arrivals) = unbounded_channel();
         let runtime = client.runtime().clone();
-        runtime.spawn(Watching::new(client).run(arrivals));
-        Self { waiting }
+        let task = runtime.spawn(Watching::new(client).run(arrivals));
+        Self {
+            waiting,
+            task: Mutex::new(Some(task)),
+        }
+    }
+
+    /// Ends the task and waits until it is over: nobody is woken any more. A task that has failed is logged.
+    pub(crate) async fn close(&self) {
+        // Where nobody listens, the task is over.
+        drop(self.waiting.send(None));
+        let Some(task) = self.task.lock().take() else { return };
+        if let Err(error) = task.await {
+            tracing::error!(%error, "what waits for streams to grow has failed");
+        }
     }
 
     /// Notifies once the stream has a record at this offset, or may have: whoever is woken looks.
@@ -54,8 +72,8 @@ impl Watch {
             from,
             woken: Arc::downgrade(woken),
         };
-        // The task runs as long as the runtime.
-        drop(self.waiting.send(waiting));
+        // Where nobody listens, it was closed.
+        drop(self.waiting.send(Some(waiting)));
     }
 }
 
@@ -93,11 +111,11 @@ impl Watching {
         }
     }
 
-    async fn run(mut self, mut arrivals: UnboundedReceiver<Waiting>) {
+    async fn run(mut self, mut arrivals: UnboundedReceiver<Option<Waiting>>) {
         loop {
             let at = self.ask_at;
             tokio::select! {
-                arrived = arrivals.recv() => match arrived {
+                arrived = arrivals.recv() => match arrived.flatten() {
                     Some(waiting) => self.arrive(waiting),
                     None => return,
                 },

@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sbp_client::Client;
+use sbp_locks::Mutex;
 use sbp_tank::{Connection, ServerConfig};
 use sbp_transport::{
     Acceptor, AcceptorSettings, Admitted, Descriptors, Entrance, ListenError, LogRateLimiter, Mailbox, Memory, Place,
@@ -82,8 +84,11 @@ pub enum TankError {
 pub struct TankServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
-    accepting: JoinHandle<()>,
+    /// `None` once it was closed.
+    accepting: Mutex<Option<JoinHandle<()>>>,
     guests: Arc<Guests>,
+    shared: Arc<Shared>,
+    sockets: Arc<Descriptors>,
 }
 
 impl TankServer {
@@ -109,8 +114,10 @@ impl TankServer {
             source,
         })?;
         let guests = Arc::new(Guests::default());
+        let sockets = Descriptors::new(config.max_connections.saturating_add(SOCKETS));
+        let shared = Arc::new(Shared::new(client));
         let doorkeeper = Doorkeeper {
-            shared: Arc::new(Shared::new(client)),
+            shared: Arc::clone(&shared),
             places: Places::new(PlaceLimits {
                 known: config.max_connections,
                 known_from_one: config.max_connections_per_address,
@@ -122,7 +129,7 @@ impl TankServer {
         };
         let settings = AcceptorSettings {
             home: runtime.clone(),
-            descriptors: Descriptors::new(config.max_connections.saturating_add(SOCKETS)),
+            descriptors: Arc::clone(&sockets),
             memory: Memory::new(config.max_held_bytes),
             tls: None,
             handshake_timeout: Duration::ZERO,
@@ -136,8 +143,10 @@ impl TankServer {
         Ok(Self {
             address,
             stop,
-            accepting,
+            accepting: Mutex::new(Some(accepting)),
             guests,
+            shared,
+            sockets,
         })
     }
 
@@ -147,13 +156,23 @@ impl TankServer {
         self.address
     }
 
+    /// The descriptors of its sockets. Takes no lock: a forked child closes them.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.sockets.snapshot()
+    }
+
     /// Accepts nobody more, and ends all connections. What was handed over to the service is stored or not, as it would be
-    /// were a connection lost.
-    pub async fn close(self) {
+    /// were a connection lost. Whoever calls it first waits until that is done.
+    pub async fn close(&self) {
+        let Some(accepting) = self.accepting.lock().take() else {
+            return;
+        };
         // Nobody listens where the task has ended.
         let _ = self.stop.send(true);
-        drop(self.accepting.await);
+        drop(accepting.await);
         self.guests.end();
+        self.shared.watch.close().await;
     }
 }
 
@@ -176,7 +195,7 @@ fn check_address(config: &TankConfig) -> Result<(), TankError> {
 /// The mailboxes of open connections.
 #[derive(Debug, Default)]
 struct Guests {
-    state: sbp_locks::Mutex<GuestList>,
+    state: Mutex<GuestList>,
 }
 
 #[derive(Debug, Default)]
