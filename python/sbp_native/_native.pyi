@@ -623,6 +623,8 @@ class Server:
         jwks_ca: str | PathLike[str] | None = None,
         role: Literal["both", "placement-driver", "range-server"] = "both",
         placement_driver: str | Sequence[str] | None = None,
+        tank: str | None = None,
+        tank_token_file: str | PathLike[str] | None = None,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
@@ -658,6 +660,12 @@ class Server:
         which holds what the driver at ``placement_driver`` (``host:port``, or several) places on it; or both in one,
         for streams with one copy. With ``tls``, ``ca=`` is then also whom it trusts among the other servers.
 
+        ``tank`` is the ``host:port`` (port 0: any) at which clients of TANK brokers are served from the streams of this
+        server: topic ``T`` is the streams ``T/0``, ``T/1`` and so on. TANK has neither passwords nor TLS, so only this
+        machine may connect unless ``insecure_listen`` is set; ``max_connections`` holds for it as well, for itself.
+        ``tank_token_file`` is a file with the token by which all these clients are known to a server with ``auth``.
+        Beside ``tls``, ``plain_listen`` is needed too.
+
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``;
         ``ValueError`` for arguments that do not go together.
         """
@@ -673,6 +681,9 @@ class Server:
     @property
     def http_address(self) -> str | None:
         """``host:port`` of the status page, with TLS ``https://host:port``; ``None`` without ``http``."""
+    @property
+    def tank_address(self) -> str | None:
+        """``host:port`` at which clients of TANK are served, if they are."""
     @property
     def error(self) -> BaseException | None:
         """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sbp_native import tank
 from sbp_native.testing import eventually
 from spark.support import failure
 from spark.tank_support import BrokerProcess, add, make, produce, sparse, wanted
@@ -260,3 +261,20 @@ def test_the_finder_imports_pyspark_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_topic_of_a_server_of_ours_is_read_both_ways(spark: SparkSession, tmp_path: Path) -> None:
+    """A gateway's topics are what its clients see: the same rows by `tank` and by `sbp`."""
+    import sbp_native as sbp
+
+    with sbp.Server(durability="none", tank="127.0.0.1:0") as server:
+        assert server.tank_address is not None
+        with tank.connect(server.tank_address) as broker:
+            broker.create_topic("orders", 2)
+            broker.produce("orders", 0, [(b"k", b"a"), b"b"])
+            broker.produce("orders", 1, [b"c"])
+        theirs = reader(spark, server.tank_address).load("orders").select("stream", "key", "value")
+        ours = spark.read.format("sbp").option("servers", server.address).load("orders/0,orders/1")
+        ours = ours.select("stream", "key", "value")
+        assert theirs.count() == 3
+        assert theirs.exceptAll(ours).count() == ours.exceptAll(theirs).count() == 0

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -74,6 +74,22 @@ impl Server {
     #[must_use]
     pub fn plain_addr(&self) -> Option<SocketAddr> {
         self.plain
+    }
+
+    /// Where a process of this machine reaches it without TLS; `None` where it speaks nothing else.
+    #[must_use]
+    pub fn address_inside(&self) -> Option<SocketAddr> {
+        let mut address = match self.has_tls() {
+            true => self.plain?,
+            false => self.local,
+        };
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        Some(address)
     }
 
     /// Whether [`Server::address`] speaks TLS.

@@ -122,10 +122,21 @@ impl<R: Reception> Acceptor<R> {
         })
     }
 
-    /// Accepts until told to stop; then closes the listener.
-    pub async fn run(self: Arc<Self>, entrance: Entrance, mut stop: watch::Receiver<bool>) {
+    /// Accepts until told to stop; then closes the listener. That is among the descriptors from now on.
+    pub fn run(
+        self: Arc<Self>,
+        entrance: Entrance,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send + 'static {
+        let registered = self.settings.descriptors.register(entrance.listener.as_raw_fd());
+        async move {
+            self.accept_all(entrance, stop).await;
+            drop(registered);
+        }
+    }
+
+    async fn accept_all(self: &Arc<Self>, entrance: Entrance, mut stop: watch::Receiver<bool>) {
         let Entrance { listener, is_plain } = entrance;
-        let registered = self.settings.descriptors.register(listener.as_raw_fd());
         let mut pause = FIRST_PAUSE;
         loop {
             let accepted = tokio::select! {
@@ -152,7 +163,6 @@ impl<R: Reception> Acceptor<R> {
                 Err(error) => tracing::debug!(%error, "a connection was not accepted"),
             }
         }
-        drop(registered);
     }
 
     /// Accepts the next connection, once the serving thread has room for more.

@@ -75,19 +75,15 @@ impl Asked {
 
     /// Starts it beside a server.
     pub(crate) fn start(self, server: &ObservedServer) -> Result<Tank, CliError> {
-        let plain = match (server.has_tls(), server.plain_addr()) {
-            (false, _) => server.local_addr(),
-            (true, Some(plain)) => plain,
-            (true, None) => {
-                return Err(CliError::Usage(
-                    "--tank-listen reaches its server without TLS, inside this machine: give --plain-listen 127.0.0.1:PORT beside \
-                     --tls-cert, or use `sbp gateway`"
-                        .to_owned(),
-                ));
-            }
+        let Some(inside) = server.address_inside() else {
+            return Err(CliError::Usage(
+                "--tank-listen reaches its server without TLS, inside this machine: give --plain-listen 127.0.0.1:PORT beside \
+                 --tls-cert, or use `sbp gateway`"
+                    .to_owned(),
+            ));
         };
         let connection = Connection {
-            servers: reachable(plain).to_string(),
+            servers: inside.to_string(),
             timeout: TIMEOUT,
             tls: ClientTls::default(),
             token_file: self.token_file,
@@ -95,17 +91,6 @@ impl Asked {
         };
         Tank::start(&connection, &self.config)
     }
-}
-
-/// Where a server that listens there is reached from this machine.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
 }
 
 impl Tank {

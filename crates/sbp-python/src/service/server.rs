@@ -1,7 +1,6 @@
 //! The embedded server as a context manager, blocking and asynchronous.
 
 use std::mem;
-use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,7 +8,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::ServerAddress;
-use sbp_http::{HttpConfig, ObservedServer};
+use sbp_gateway::tank::TankConfig;
+use sbp_http::HttpConfig;
 use sbp_locks::Mutex;
 use sbp_python_macros::stub_docs;
 use sbp_server::{AccessConfig, Durability, JwtConfig, KeySource, Roles, ServerConfig};
@@ -17,27 +17,11 @@ use sbp_server::{AccessConfig, Durability, JwtConfig, KeySource, Roles, ServerCo
 use crate::errors;
 use crate::interpreter::imports;
 use crate::interpreter::once::interned;
-use crate::process::fork::{self, Generation, Holder};
-use crate::process::logging;
+use crate::process::fork::{self, Generation};
+use crate::process::{logging, runtime};
+use crate::service::embedded::{Configuration, Embedded, TankRequest};
 use crate::time;
 use crate::tls::Tls;
-
-impl Holder for ObservedServer {
-    fn descriptors(&self) -> Vec<RawFd> {
-        Self::descriptors(self)
-    }
-
-    fn stop(&self) {
-        // Acknowledged records are on disk already; a failure here has nobody left to hear it.
-        let _ = self.shutdown();
-    }
-}
-
-/// What is to be started.
-struct Configuration {
-    server: ServerConfig,
-    http: Option<HttpConfig>,
-}
 
 /// Where a server stands. `Configured → Starting → Running → Closed`; a start that fails leads back to `Configured`, and
 /// closing leads to `Closed` from everywhere.
@@ -46,7 +30,7 @@ enum State {
     Configured(Box<Configuration>),
     /// A thread starts it.
     Starting,
-    Running(Arc<ObservedServer>),
+    Running(Arc<Embedded>),
     Closed,
 }
 
@@ -61,9 +45,10 @@ pub(crate) struct Server {
 
 impl Server {
     /// The server, which is started if it was not.
-    fn running(&self, py: Python<'_>) -> PyResult<Arc<ObservedServer>> {
+    fn running(&self, py: Python<'_>) -> PyResult<Arc<Embedded>> {
         self.made_by.check(py, "server")?;
         logging::install(py)?;
+        let runtime = runtime::handle(py)?;
         let config = {
             let mut state = self.state.lock();
             match mem::replace(&mut *state, State::Starting) {
@@ -83,7 +68,7 @@ impl Server {
                 }
             }
         };
-        let started = py.detach(|| ObservedServer::start(config.server.clone(), config.http.as_ref()));
+        let started = py.detach(|| Embedded::start(&config, &runtime));
         let mut state = self.state.lock();
         let wanted = matches!(*state, State::Starting);
         match started {
@@ -104,13 +89,13 @@ impl Server {
                     *state = State::Configured(config);
                 }
                 drop(state);
-                Err(errors::from_start(py, &error))
+                Err(error.into_python(py))
             }
         }
     }
 
     /// Ends it for good; what has to be shut down, if this process made it.
-    fn take(&self) -> Option<Arc<ObservedServer>> {
+    fn take(&self) -> Option<Arc<Embedded>> {
         if !self.made_by.is_current() {
             return None;
         }
@@ -190,6 +175,31 @@ fn roles(py: Python<'_>, role: &str, placement_driver: Option<Addresses>) -> PyR
     }
 }
 
+/// How clients of TANK are served, if they are.
+fn tank(
+    listen: Option<String>,
+    token: Option<PathBuf>,
+    role: &str,
+    insecure_listen: bool,
+    max_connections: Option<usize>,
+) -> PyResult<Option<TankRequest>> {
+    let Some(listen) = listen else {
+        let error = || PyValueError::new_err("tank_token_file= is for clients of TANK: give tank= too");
+        return token.map_or(Ok(None), |_| Err(error()));
+    };
+    if role == "range-server" {
+        let message = "tank= is for servers that are a placement driver: beside a range server alone use `sbp gateway`";
+        return Err(PyValueError::new_err(message));
+    }
+    let mut config = TankConfig::new(&listen);
+    config.insecure_listen = insecure_listen;
+    if let Some(count) = max_connections {
+        config.max_connections = count;
+        config.max_connections_per_address = count;
+    }
+    Ok(Some(TankRequest { config, token }))
+}
+
 /// As clients write it.
 fn address(server: &sbp_server::Server) -> String {
     let scheme = if server.has_tls() { "sbps://" } else { "" };
@@ -205,7 +215,7 @@ impl Server {
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
         jwks = None, jwt_issuer = None, jwt_audience = None, audit = None, http = None, http_hosts = None,
         metrics_per_stream = false, max_unauthenticated_connections = None, jwks_ca = None, role = "both",
-        placement_driver = None,
+        placement_driver = None, tank = None, tank_token_file = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -232,8 +242,11 @@ impl Server {
         jwks_ca: Option<PathBuf>,
         role: &str,
         placement_driver: Option<Addresses>,
+        tank: Option<String>,
+        tank_token_file: Option<PathBuf>,
     ) -> PyResult<Self> {
         let durability = self::durability(durability)?;
+        let tank = self::tank(tank, tank_token_file, role, insecure_listen, max_connections)?;
         let roles = roles(py, role, placement_driver)?;
         // One with both roles has no other servers to talk to.
         let peer_tls = tls.as_ref().filter(|_| roles != Roles::Both).map(Tls::client);
@@ -271,7 +284,11 @@ impl Server {
             per_stream: metrics_per_stream,
             ..HttpConfig::default()
         });
-        let configuration = Configuration { server: config, http };
+        let configuration = Configuration {
+            server: config,
+            http,
+            tank,
+        };
         let server = Self {
             state: Mutex::new(State::Configured(Box::new(configuration))),
             made_by: fork::current(),
@@ -309,6 +326,11 @@ impl Server {
         let url = self.running(py)?.http_url();
         // As `address` is: a scheme only where it says that TLS is spoken.
         Ok(url.map(|url| url.strip_prefix("http://").map(str::to_owned).unwrap_or(url)))
+    }
+
+    #[getter]
+    fn tank_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.running(py)?.tank_address().map(|address| address.to_string()))
     }
 
     #[getter]

@@ -59,7 +59,7 @@ pub(super) const EDGES: [(&str, &str); 29] = [
     ("sbp-http", "sbp-locks sbp-transport sbp-server"),
     ("sbp-cli", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-proxy sbp-gateway"),
     ("sbp-proxy", "sbp-locks sbp-frame sbp-transport"),
-    ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-cli sbp-proxy sbp-peers sbp-python-macros"),
+    ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-cli sbp-proxy sbp-peers sbp-gateway sbp-python-macros"),
     ("sbp-python-macros", ""),
     ("sbp-fuzz", "sbp-types sbp-locks sbp-wire sbp-tank sbp-seastar sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
     ("xtask", ""),
