@@ -23,7 +23,7 @@ use sbp_types::StreamId;
 
 pub use self::error::ImportError;
 pub use self::source::ImportFrom;
-use self::source::{Item, Source, SourcePartition, Topic};
+use self::source::{Follow, Item, Source, SourcePartition, Topic};
 use self::target::{Flight, Target};
 use crate::names::stream_of;
 
@@ -110,22 +110,25 @@ pub async fn import_tank(
     };
     let topic = Topic::find(from, &options.topic);
     let found = chosen(topic.partitions(options.patience).await?, options)?;
-    let mut import = Import::default();
-    for part in &found {
-        let stream = match &options.stream {
-            Some(stream) => stream.clone(),
-            None => stream_of(&options.topic, part.partition),
-        };
-        let target = Target::open(client, options, &name, part.partition, &stream).await?;
-        import.expect(part, &target);
-        import.targets.insert(part.partition, target);
-    }
-    let begin = |part: &SourcePartition| {
-        let target = import.targets.get(&part.partition);
-        (part.partition, target.and_then(Target::next).or(part.first))
+    let mut import = Import {
+        client,
+        options,
+        name,
+        targets: BTreeMap::new(),
+        flight: Flight::default(),
+        all: 0,
+        done: 0,
     };
-    let wanted: Vec<_> = found.iter().map(begin).collect();
-    let mut source = topic.read(&wanted, options.follow, options.patience).await?;
+    let mut wanted = Vec::with_capacity(found.len());
+    for part in &found {
+        wanted.push((part.partition, import.begin(part).await?));
+    }
+    let follow = match (options.follow, &options.stream) {
+        (false, _) => Follow::No,
+        (true, None) if options.partitions.is_empty() => Follow::AlsoNewPartitions,
+        (true, _) => Follow::ThesePartitions,
+    };
+    let mut source = topic.read(&wanted, follow, options.patience).await?;
     let mut stop = pin!(stop);
     import.run(&mut source, stop.as_mut(), &mut progress).await?;
     Ok(ImportReport {
@@ -157,8 +160,11 @@ fn chosen(mut found: Vec<SourcePartition>, options: &ImportOptions) -> Result<Ve
 }
 
 /// An import under way.
-#[derive(Default)]
-struct Import {
+struct Import<'a> {
+    client: &'a Client,
+    options: &'a ImportOptions,
+    /// What the source is called.
+    name: Arc<str>,
     targets: BTreeMap<u16, Target>,
     flight: Flight,
     /// Messages that are to be imported, as far as that is known, and those that are.
@@ -166,11 +172,20 @@ struct Import {
     done: u64,
 }
 
-impl Import {
-    fn expect(&mut self, part: &SourcePartition, target: &Target) {
-        if let (Some(first), Some(last)) = (target.next().or(part.first), part.last) {
+impl Import<'_> {
+    /// Opens the stream for a partition, and says from which message on it is to be read; `None`: from the first there is.
+    async fn begin(&mut self, part: &SourcePartition) -> Result<Option<u64>, ImportError> {
+        let stream = match &self.options.stream {
+            Some(stream) => stream.clone(),
+            None => stream_of(&self.options.topic, part.partition),
+        };
+        let target = Target::open(self.client, self.options, &self.name, part.partition, &stream).await?;
+        let first = target.next().or(part.first);
+        if let (Some(first), Some(last)) = (first, part.last) {
             self.all += last.saturating_add(1).saturating_sub(first);
         }
+        self.targets.insert(part.partition, target);
+        Ok(first)
     }
 
     async fn run(
@@ -200,8 +215,14 @@ impl Import {
                     }
                 }
             };
-            let Some(item) = next? else { break };
-            self.take(item).await?;
+            match next? {
+                Some(Item::Appeared(part)) => {
+                    let first = self.begin(&part).await?;
+                    source.begin_partition(part.partition, first).await?;
+                }
+                Some(item) => self.take(item).await?,
+                None => break,
+            }
             progress(self.progress(source));
         }
         self.end().await
@@ -228,6 +249,8 @@ impl Import {
                 Some(target) => target.miss(from, to, &mut self.flight).await,
                 None => Ok(()),
             },
+            // Its stream is opened first.
+            Item::Appeared(_) => Ok(()),
         }
     }
 

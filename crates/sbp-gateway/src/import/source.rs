@@ -1,6 +1,6 @@
 //! Where messages come from: a running broker, or the files of one.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -48,6 +48,17 @@ pub(super) enum Item {
         from: u64,
         to: u64,
     },
+    /// A partition that was not there before; [`Source::begin_partition`] has it read.
+    Appeared(SourcePartition),
+}
+
+/// Whether reading goes on when the end is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Follow {
+    No,
+    ThesePartitions,
+    /// Partitions that come later too, where the source is a directory.
+    AlsoNewPartitions,
 }
 
 /// A partition of the source.
@@ -108,13 +119,14 @@ impl Topic {
         }
     }
 
-    /// Reads parts of it, each from its first message wanted; `None`: from the first there is. `is_followed`: on and on.
+    /// Reads parts of it, each from its first message wanted; `None`: from the first there is.
     pub(super) async fn read(
         self,
         wanted: &[(u16, Option<u64>)],
-        is_followed: bool,
+        follow: Follow,
         patience: Duration,
     ) -> Result<Source, ImportError> {
+        let is_followed = follow != Follow::No;
         match self {
             Self::Broker { broker, topic } => {
                 let mut source = BrokerSource {
@@ -135,29 +147,35 @@ impl Topic {
                 Ok(Source::Broker(Box::new(source)))
             }
             Self::Directory(topic) => {
-                let wanted = wanted.to_vec();
-                let open = move || {
-                    let each = wanted.into_iter().map(|(partition, next)| {
-                        PartitionFiles::open(topic.join(partition.to_string()), partition, next, is_followed)
-                    });
-                    each.collect::<Result<VecDeque<_>, _>>()
-                };
-                let files = blocking(open).await?;
-                Ok(Source::Directory(DirectorySource {
-                    all: files.iter().map(PartitionFiles::all_bytes).sum(),
-                    done: files.iter().map(|files| files.bytes).sum(),
-                    files,
+                let mut source = DirectorySource {
+                    topic,
+                    known: HashSet::new(),
+                    files: VecDeque::new(),
                     ready: VecDeque::new(),
+                    done: 0,
+                    all: 0,
                     notes: Vec::new(),
-                    is_followed,
-                }))
+                    follow,
+                };
+                for (partition, next) in wanted {
+                    source.begin(*partition, *next).await?;
+                }
+                Ok(Source::Directory(source))
             }
         }
     }
 }
 
 fn list(topic: &Path) -> Result<Vec<SourcePartition>, ImportError> {
-    let each = partitions(topic)?.into_iter().map(|partition| {
+    list_others(topic, &HashSet::new())
+}
+
+/// The partitions that are not known yet.
+fn list_others(topic: &Path, known: &HashSet<u16>) -> Result<Vec<SourcePartition>, ImportError> {
+    let others = partitions(topic)?
+        .into_iter()
+        .filter(|partition| !known.contains(partition));
+    let each = others.map(|partition| {
         let files = PartitionFiles::open(topic.join(partition.to_string()), partition, None, false)?;
         Ok(SourcePartition {
             partition,
@@ -209,6 +227,15 @@ impl Source {
         match self {
             Self::Broker(broker) => broker.next().await,
             Self::Directory(directory) => directory.next().await,
+        }
+    }
+
+    /// Has a partition read that has appeared, from its first message wanted; `None`: from the first there is.
+    pub(super) async fn begin_partition(&mut self, partition: u16, next: Option<u64>) -> Result<(), ImportError> {
+        match self {
+            // A broker is asked for the partitions that it had at the beginning.
+            Self::Broker(_) => Ok(()),
+            Self::Directory(directory) => directory.begin(partition, next).await,
         }
     }
 
@@ -301,16 +328,41 @@ impl BrokerSource {
 /// A topic in the files of a broker.
 #[derive(Debug)]
 pub(super) struct DirectorySource {
+    topic: PathBuf,
+    /// Partitions that were told.
+    known: HashSet<u16>,
     /// Partitions that are not at their end, read in turn.
     files: VecDeque<PartitionFiles>,
     ready: VecDeque<Item>,
     done: u64,
     all: u64,
     notes: Vec<String>,
-    is_followed: bool,
+    follow: Follow,
 }
 
 impl DirectorySource {
+    async fn begin(&mut self, partition: u16, next: Option<u64>) -> Result<(), ImportError> {
+        let (directory, is_followed) = (self.topic.join(partition.to_string()), self.follow != Follow::No);
+        let files = blocking(move || PartitionFiles::open(directory, partition, next, is_followed)).await?;
+        self.all += files.all_bytes();
+        self.done += files.bytes;
+        self.known.insert(partition);
+        self.files.push_back(files);
+        Ok(())
+    }
+
+    /// Looks for partitions that are new. One whose directory has no file of messages yet is none.
+    async fn look_for_partitions(&mut self) -> Result<(), ImportError> {
+        let topic = self.topic.clone();
+        let known = self.known.clone();
+        let found = blocking(move || list_others(&topic, &known)).await?;
+        for part in found.into_iter().filter(|part| part.first.is_some()) {
+            self.known.insert(part.partition);
+            self.ready.push_back(Item::Appeared(part));
+        }
+        Ok(())
+    }
+
     async fn next(&mut self) -> Result<Option<Item>, ImportError> {
         // Partitions in a row that had nothing.
         let mut idle = 0;
@@ -338,13 +390,16 @@ impl DirectorySource {
                     self.files.push_back(files);
                 }
                 // All that it has is known now.
-                Found::End if !self.is_followed => {}
+                Found::End if self.follow == Follow::No => {}
                 Found::End => {
                     self.files.push_back(files);
                     idle += 1;
                     if idle >= self.files.len() {
                         sleep(LOOK_AGAIN).await;
                         idle = 0;
+                        if self.follow == Follow::AlsoNewPartitions {
+                            self.look_for_partitions().await?;
+                        }
                     }
                 }
             }

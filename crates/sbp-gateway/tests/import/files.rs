@@ -210,9 +210,19 @@ async fn files_are_followed_as_they_grow() {
     fs::rename(files.path(0, "1.log"), files.path(0, "1-3.ilog")).unwrap();
     files.write(0, "4.log", &[bundle(&["d"])]);
     assert_eq!(wait("t/0", 4).await, ["a", "b", "c", "d"]);
+    // The topic is given a partition, which the broker makes first and then writes to.
+    fs::create_dir(files.path(2, "")).unwrap();
+    append(&files.path(0, "4.log"), &framed(&bundle(&["e"])));
+    assert_eq!(wait("t/0", 5).await, ["a", "b", "c", "d", "e"]);
+    files.write(2, "100.log", &[bundle(&["new"])]);
+    assert_eq!(wait("t/2", 1).await, ["new"]);
+    append(&files.path(2, "100.log"), &framed(&bundle(&["newer"])));
+    assert_eq!(wait("t/2", 2).await, ["new", "newer"]);
+    let first = super::property(&client, "t/2", "tank.first").await;
+    assert_eq!(first.as_deref(), Some("100"));
     stop.send(()).unwrap();
     let report = sbp_e2e::wait::bounded(import).await.unwrap().unwrap();
-    assert_eq!(imported(&report), [4, 1]);
+    assert_eq!(imported(&report), [5, 1, 2]);
     client.close().await;
     server.shutdown().unwrap();
 }
