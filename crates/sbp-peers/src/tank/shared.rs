@@ -23,6 +23,9 @@ pub(super) const BACK_OFF: BackOff = BackOff {
 /// Bundles that are taken out of one answer: each takes memory of its own, and may have no more than a byte. Those behind them
 /// are asked for again.
 const MOST_BUNDLES: usize = 1 << 20;
+/// Bytes of bundles that are taken out of one answer, unless the first one alone has more. A broker is asked for fewer, and may
+/// answer more all the same; those behind them are asked for again.
+const MOST_BYTES: usize = 128 << 20;
 
 /// What a Consume brought.
 #[derive(Debug, Default)]
@@ -32,17 +35,25 @@ pub(super) struct Fetched {
     pub(super) bundles: Vec<(usize, Bytes)>,
     /// Bundles that were cut: the place of the partition, and the bundle's length; 0: unknown.
     pub(super) cut: Vec<(usize, usize)>,
+    /// Bytes of the bundles.
+    pub(super) length: usize,
+    /// No more is taken.
+    pub(super) is_full: bool,
 }
 
 impl Fetched {
     pub(super) fn add(&mut self, place: usize, bundle: Bytes) {
-        if self.bundles.len() < MOST_BUNDLES {
+        let length = self.length.saturating_add(bundle.len());
+        let is_too_much = length > MOST_BYTES && !self.bundles.is_empty();
+        self.is_full |= is_too_much || self.bundles.len() >= MOST_BUNDLES;
+        if !self.is_full {
+            self.length = length;
             self.bundles.push((place, bundle));
         }
     }
 
     pub(super) fn add_cut(&mut self, place: usize, length: usize) {
-        if self.bundles.len() < MOST_BUNDLES {
+        if !self.is_full {
             self.cut.push((place, length));
         }
     }
@@ -235,5 +246,27 @@ mod tests {
         // Those behind the last one are asked for again: none of them is taken without those in front of it.
         assert_eq!(fetched.bundles.last().map(|(place, _)| *place), Some(MOST_BUNDLES - 1));
         assert_eq!(fetched.cut, []);
+    }
+
+    #[test]
+    fn what_one_answer_takes_up_is_bounded_in_bytes() {
+        let bundle = Bytes::from(vec![0; MOST_BYTES / 2]);
+        let mut fetched = Fetched::default();
+        for place in 0..4 {
+            fetched.add(place, bundle.clone());
+        }
+        // One that would fit does not come without those in front of it.
+        fetched.add(4, Bytes::from_static(b"x"));
+        fetched.add_cut(5, 0);
+        let places: Vec<_> = fetched.bundles.iter().map(|(place, _)| *place).collect();
+        assert_eq!(
+            (places.as_slice(), fetched.cut.as_slice()),
+            ([0, 1].as_slice(), [].as_slice())
+        );
+        // The first one is taken whatever its length is: else nothing would ever come.
+        let mut fetched = Fetched::default();
+        fetched.add(0, Bytes::from(vec![0; MOST_BYTES + 1]));
+        fetched.add(0, bundle);
+        assert_eq!(fetched.bundles.len(), 1);
     }
 }
