@@ -126,3 +126,53 @@ fn a_gateway_stands_in_front_of_a_server() {
         "{said}"
     );
 }
+
+/// Makes a token with these grants, in a file beside the names.
+fn token_file(dir: &Path, name: &str, grants: &[&str]) -> String {
+    let names = dir.join("names");
+    let mut made = sbp(&["token", "create", name, "--auth", names.to_str().unwrap()]);
+    for grant in grants {
+        made.args(["--allow", grant]);
+    }
+    let file = dir.join(name);
+    std::fs::write(&file, text(&made.output().unwrap())).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn clients_of_tank_may_do_what_their_token_may() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = dir.path().join("names");
+    let all = token_file(dir.path(), "all", &["read:*", "write:*", "admin:*"]);
+    let reader = token_file(dir.path(), "reader", &["read:*"]);
+    for (token, may_write) in [(Some(&all), true), (Some(&reader), false), (None, false)] {
+        let port = free_port();
+        let listen = format!("127.0.0.1:{port}");
+        let data = tempfile::tempdir().unwrap();
+        let mut command = sbp(&[
+            "serve",
+            "--log",
+            "error",
+            "--listen",
+            "127.0.0.1:0",
+            "--tank-listen",
+            &listen,
+        ]);
+        command.arg("--auth").arg(&names);
+        if let Some(token) = token {
+            command.args(["--tank-token-file", token]);
+        }
+        let server = Serving::spawn(command.arg("--data-dir").arg(data.path()));
+        let output = python(&[&port.to_string(), "2"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), may_write, "{token:?}: {said}");
+        // Whoever may not is told so by its first request that changes something.
+        assert!(may_write || said.contains("client.create"), "{said}");
+        server.end_and_read();
+    }
+    // A token is no use without clients of TANK.
+    let refused = sbp(&["serve", "--data-dir", "d", "--tank-token-file", &all])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--tank-listen"));
+}
