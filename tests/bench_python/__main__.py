@@ -6,6 +6,7 @@ import argparse
 import itertools
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -166,7 +167,34 @@ def _tank(runs: int, rows: int) -> Iterator[Row]:
             lambda: ours.fetch(server, "rows", rows, "arrow") / 1e6,
             runs,
         )
-    yield Row("TANK to Arrow, 100 B", "M/s", mine, beside, "native fetch", 0.4, 0.7, of_ratio=True)
+        yield Row("TANK to Arrow, 100 B", "M/s", mine, beside, "native fetch", 0.4, 0.7, of_ratio=True)
+        with tempfile.TemporaryDirectory() as place:
+            session = tank.InSpark(place)
+            session.rate("tank", "broker", broker, "rows", rows)
+            session.rate("sbp", "servers", server, "rows", rows)
+            mine, beside = alternate(
+                lambda: session.rate("tank", "broker", broker, "rows", rows) / 1e6,
+                lambda: session.rate("sbp", "servers", server, "rows", rows) / 1e6,
+                runs,
+            )
+            session.stop()
+        yield Row("TANK in Spark, 100 B", "M/s", mine, beside, 'format("sbp")', 0.5, 0.8, of_ratio=True)
+        mine, reading, writing = Runs(), Runs(), Runs()
+        for _ in range(runs):
+            mine.take(lambda: tank.imported(broker, server, "rows", _fresh("imported"), rows) / 1e6)
+            reading.take(lambda: tank.read(broker, "rows", rows) / 1e6)
+            writing.take(lambda: ours.produce(server, _fresh("halves"), rows) / 1e6)
+        name, half = min(
+            ("reading alone", reading), ("appending alone", writing), key=lambda one: statistics.median(one[1])
+        )
+        yield Row("import of a TANK topic, 100 B", "M/s", mine, half, name, 0.6, 0.85, of_ratio=True)
+    with tank.serve() as (server, address):
+        mine, beside = alternate(
+            lambda: tank.produce_prebuilt(address, _fresh("bundles"), 2 * rows) / 1e6,
+            lambda: ours.produce(server, _fresh("native"), 2 * rows) / 1e6,
+            runs,
+        )
+    yield Row("prebuilt bundles to our server, 100 B", "M/s", mine, beside, "native append", 0.4, 0.7, of_ratio=True)
 
 
 def _latencies(
