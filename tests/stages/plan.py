@@ -142,6 +142,7 @@ LONG: Plan = (
         shows=_HUNG,
     ),
     Stage("forks, exits, interrupts", ("{bin}/python -m tests.lifecycle --runs {runs}",), {}, 200),
+    Stage("Pravega: a real server", (".ci/need mvn=maven", "{bin}/python -m tests.pravega.server")),
     Stage("dribblers, floods, idle connections", ("{bin}/python -m tests.long --connections {runs}",), {}, 10_000),
     Stage(
         "Spark: long tests",

@@ -174,7 +174,7 @@ impl Client {
         let mut found = Vec::with_capacity(self.members.len());
         for member in &self.members {
             let trouble = member.call(&request, self.call_timeout).await.err();
-            found.push((member.address.clone(), trouble.map(|failure| failure.to_string())));
+            found.push((member.address().to_owned(), trouble.map(|failure| failure.to_string())));
         }
         found
     }
@@ -203,7 +203,7 @@ impl Client {
         let error = match member.call(request, self.call_timeout).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => EtcdError {
-                member: member.address.clone(),
+                member: member.address().to_owned(),
                 asked,
                 failure,
             },
@@ -221,7 +221,7 @@ impl Client {
     fn failed(&self, asked: &'static str, failure: Failure) -> EtcdError {
         let member = self.members.get(self.current.load(Ordering::Relaxed));
         EtcdError {
-            member: member.map_or_else(String::new, |member| member.address.clone()),
+            member: member.map_or_else(String::new, |member| member.address().to_owned()),
             asked,
             failure,
         }

@@ -11,6 +11,7 @@ pub mod frame;
 pub mod message;
 #[cfg(feature = "names")]
 pub mod names;
+pub mod pravega;
 pub mod recovery;
 pub mod seastar;
 pub mod session;
@@ -78,6 +79,11 @@ pub const TARGETS: &[Target] = &[
         name: "seastar",
         run: seastar::run,
         seeds: seastar::seeds,
+    },
+    Target {
+        name: "pravega",
+        run: pravega::run,
+        seeds: pravega::seeds,
     },
     #[cfg(feature = "names")]
     Target {

@@ -80,6 +80,11 @@ fn seastar() {
 }
 
 #[test]
+fn pravega() {
+    play("pravega", 500);
+}
+
+#[test]
 fn names() {
     play("names", 2_000);
 }
@@ -108,7 +113,8 @@ fn every_target_has_a_test() {
     assert_eq!(
         names,
         [
-            "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "seastar", "names"
+            "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "seastar", "pravega",
+            "names"
         ]
     );
 }

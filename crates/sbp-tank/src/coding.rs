@@ -1,7 +1,9 @@
 //! Numbers and texts as bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use sbp_wire::{SHARE_FROM, WriteQueue};
+use sbp_wire::WriteQueue;
+
+pub(crate) use sbp_wire::Collector;
 
 use crate::fault::Fault;
 use crate::limits::MAX_BUNDLE;
@@ -231,46 +233,10 @@ pub(crate) trait Put: BufMut {
 
 impl<T: BufMut> Put for T {}
 
-/// Collects a frame: what is copied, and what is kept by reference.
-#[derive(Debug, Default)]
-pub(crate) struct Collector {
-    pub(crate) head: BytesMut,
-    parts: Vec<Bytes>,
-    length: usize,
-}
-
-impl Collector {
-    pub(crate) fn share(&mut self, bytes: &Bytes) {
-        if bytes.len() < SHARE_FROM {
-            self.head.extend_from_slice(bytes);
-            return;
-        }
-        self.flush();
-        self.length += bytes.len();
-        self.parts.push(bytes.clone());
-    }
-
-    fn flush(&mut self) {
-        if !self.head.is_empty() {
-            self.length += self.head.len();
-            self.parts.push(self.head.split().freeze());
-        }
-    }
-
-    /// Bytes so far.
-    pub(crate) fn length(&self) -> usize {
-        self.length + self.head.len()
-    }
-
-    /// Queues it as a frame.
-    pub(crate) fn queue(mut self, id: u8, queue: &mut WriteQueue) {
-        self.flush();
-        let [a, b, c, d] = narrow::<u32>(self.length).to_le_bytes();
-        queue.push(&[id, a, b, c, d]);
-        for part in self.parts {
-            queue.push_shared(part);
-        }
-    }
+/// Queues what was collected as a frame.
+pub(crate) fn queue_frame(id: u8, frame: Collector, queue: &mut WriteQueue) {
+    let [a, b, c, d] = narrow::<u32>(frame.length()).to_le_bytes();
+    frame.queue(&[id, a, b, c, d], queue);
 }
 
 #[cfg(test)]

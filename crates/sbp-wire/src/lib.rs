@@ -1,7 +1,8 @@
 //! How the bytes of any protocol move between a state machine and its socket: no socket, no clock, no runtime.
 //!
 //! [`Endpoint`] is one end of a connection as its driver sees it, whatever it speaks. Below that is what protocols share:
-//! [`WriteQueue`] (bytes on their way to a socket), [`Intake`] (bytes that have arrived, and frames cut out of them),
+//! [`WriteQueue`] (bytes on their way to a socket), [`Collector`] (the payload of a frame for it),
+//! [`Intake`] (bytes that have arrived, and frames cut out of them),
 //! [`Payload`] (received bytes in several pieces), [`Deadlines`] (which of many calls runs out of time next),
 //! [`OwnCalls`] (the requests that wait for an answer), [`Phase`] (whether a connection is open), [`Arrival`] (whether a
 //! frame arrives fast enough) and [`Keepalive`] (whether the peer says and takes anything).
@@ -20,6 +21,7 @@
 
 mod arrival;
 mod checksum;
+mod collector;
 mod deadlines;
 mod endpoint;
 mod intake;
@@ -33,6 +35,7 @@ mod write_queue;
 
 pub use arrival::{Arrival, Pace, Part, TooSlow};
 pub use checksum::{Checksum, checksum};
+pub use collector::Collector;
 pub use deadlines::Deadlines;
 pub use endpoint::{Endpoint, Reason};
 pub use intake::Intake;

@@ -51,6 +51,12 @@ impl<K: Ord + Copy + Hash, T> OwnCalls<K, T> {
         self.calls.get(&id).map(|call| &call.what)
     }
 
+    /// The least id of a request of which this holds.
+    pub fn find(&self, mut is_it: impl FnMut(&T) -> bool) -> Option<K> {
+        let found = self.calls.iter().filter(|(_, call)| is_it(&call.what));
+        found.map(|(id, _)| *id).min()
+    }
+
     /// A request is over.
     pub fn remove(&mut self, id: K) -> Option<OwnCall<T>> {
         let call = self.calls.remove(&id)?;

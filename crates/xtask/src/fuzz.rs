@@ -7,8 +7,8 @@ use std::thread;
 use crate::workspace::{Failure, host, root, run};
 
 /// The targets: binaries of `sbp-fuzz` without their `fuzz-`.
-const TARGETS: [&str; 10] = [
-    "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "seastar", "names",
+const TARGETS: [&str; 11] = [
+    "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "seastar", "pravega", "names",
 ];
 
 /// Run when they are asked for by name: their builds take Arrow along, or the server, which is long for a smoke run.

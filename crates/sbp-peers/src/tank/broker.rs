@@ -4,22 +4,21 @@ use std::collections::HashMap;
 use std::net::SocketAddrV4;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use sbp_locks::Mutex;
 use sbp_tank::{
-    Answer, ClientConfig, Connection, ConsumedFrom, Discovered, PartitionBounds, Produce, Produced, ProducedTo,
-    Request, Topic, TopicSummary,
+    Answer, ClientConfig, ConsumedFrom, Discovered, PartitionBounds, Produce, Produced, ProducedTo, Request, Topic,
+    TopicSummary,
 };
-use sbp_transport::{ChannelOwner, Descriptors, DialError, ReconnectingChannel};
+use sbp_transport::Descriptors;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::connection::BrokerConnection;
 use super::error::{TankError, TankErrorKind};
-use super::shared::{Call, Ended, Fetched, Queue, Shared};
+use super::shared::{Call, Ended, Fetched, Shared, TankPeer};
 
 /// How often a request that changes nothing, or was not sent, is sent at most.
 const ATTEMPTS: usize = 3;
@@ -77,7 +76,7 @@ impl Broker {
             shared: Shared::new(
                 address,
                 config.connect_timeout,
-                config.client,
+                TankPeer(config.client),
                 Arc::clone(&sockets),
                 runtime,
             ),
@@ -315,7 +314,7 @@ impl Broker {
             Shared::new(
                 &address.to_string(),
                 config.connect_timeout,
-                config.client,
+                TankPeer(config.client),
                 Arc::clone(&self.others.sockets),
                 self.runtime().clone(),
             )
@@ -404,31 +403,5 @@ impl Broker {
     /// An error of a call to this broker.
     fn error(&self, kind: TankErrorKind, what: impl Into<String>) -> TankError {
         TankError::new(kind, what).at(self.address())
-    }
-}
-
-impl ChannelOwner for Shared {
-    type Queue = Queue;
-    type Connection = BrokerConnection;
-
-    fn channel(&self) -> &ReconnectingChannel<Queue> {
-        &self.channel
-    }
-
-    fn endpoint(&self, now: Instant) -> Connection {
-        Connection::client(self.client, now)
-    }
-
-    fn connection(self: Arc<Self>, _address: &Arc<str>, generation: u64) -> BrokerConnection {
-        self.note_connection();
-        BrokerConnection::new(self, generation)
-    }
-
-    fn dial_failed(self: &Arc<Self>, error: &DialError) {
-        self.give_up_waiting(error);
-    }
-
-    fn connection_ended(&self, _generation: u64, _driver: &sbp_transport::TransportStats) {
-        self.note_connection();
     }
 }

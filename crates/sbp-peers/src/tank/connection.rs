@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sbp_tank::{CallFailure, CloseReason, Connection, Event, Refused, Violation};
+use sbp_tank::{CallFailure, CloseReason, Connection, Event, Refused, Request, Violation};
 use sbp_transport::Application;
 use sbp_wire::Endpoint;
 
 use super::error::TankErrorKind;
-use super::shared::{Call, Command, Ended, Fetched, Shared, tell};
+use super::shared::{Call, Command, Ended, Fetched, Shared, TankPeer};
+use crate::calls::Peer;
 
 /// How long a connection may be idle. Brokers close theirs after 16 s without a word, and a request that crosses the end of
 /// its connection has an unknown outcome: this side closes first.
@@ -36,6 +37,28 @@ struct Waiting {
     fetched: Fetched,
 }
 
+impl Peer for TankPeer {
+    type Request = Request;
+    type Ended = Ended;
+    type Connection = BrokerConnection;
+
+    fn endpoint(&self, now: Instant) -> Connection {
+        Connection::client(self.0, now)
+    }
+
+    fn connection(shared: Arc<Shared>, generation: u64) -> BrokerConnection {
+        BrokerConnection::new(shared, generation)
+    }
+
+    fn unsent(why: String) -> Ended {
+        Ended::Lost { why, bytes_sent: false }
+    }
+
+    fn closed() -> Ended {
+        Ended::Closed
+    }
+}
+
 impl BrokerConnection {
     pub(super) fn new(shared: Arc<Shared>, generation: u64) -> Self {
         Self {
@@ -59,7 +82,7 @@ impl BrokerConnection {
                 let fetched = Fetched::default();
                 self.calls.insert(self.last, Waiting { call, fetched });
             }
-            Err(Refused::Unfit(fault)) => tell(call, Ended::Unfit(fault.to_string())),
+            Err(Refused::Unfit(fault)) => call.tell(Ended::Unfit(fault.to_string())),
             // The next connection takes it.
             Err(_) => self.shared.submit(call),
         }
@@ -77,7 +100,7 @@ impl BrokerConnection {
 
     fn end(&mut self, user: u64, ended: impl FnOnce(Fetched) -> Ended) {
         if let Some(Waiting { call, fetched }) = self.calls.remove(&user) {
-            tell(call, ended(fetched));
+            call.tell(ended(fetched));
         }
     }
 
@@ -91,7 +114,7 @@ impl BrokerConnection {
                     bytes_sent: false,
                 },
             };
-            tell(call, ended);
+            call.tell(ended);
         }
     }
 }
@@ -198,7 +221,7 @@ impl Application for BrokerConnection {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use sbp_tank::{ClientConfig, Request};
+    use sbp_tank::ClientConfig;
     use sbp_transport::Descriptors;
     use tokio::runtime::Handle;
     use tokio::sync::oneshot;
@@ -209,7 +232,13 @@ mod tests {
     async fn an_answer_that_nobody_waits_for_any_more_is_not_collected() {
         let limit = Duration::from_secs(1);
         let config = ClientConfig::default();
-        let shared = Shared::new("127.0.0.1:1", limit, config, Descriptors::new(1), Handle::current());
+        let shared = Shared::new(
+            "127.0.0.1:1",
+            limit,
+            TankPeer(config),
+            Descriptors::new(1),
+            Handle::current(),
+        );
         let now = Instant::now();
         let (mut calls, mut connection) = (BrokerConnection::new(shared, 1), Connection::client(config, now));
         let (reply, waits) = oneshot::channel();

@@ -28,7 +28,8 @@ use sbp_tank::{BundleHead, ConsumedFrom, ConsumedPartition, Numbering, PARTITION
 
 use super::bundles::ReadBundle;
 use super::error::{Gap, TankError, TankErrorKind};
-use super::shared::{BACK_OFF, Fetched};
+use super::shared::Fetched;
+use crate::calls::BACK_OFF;
 
 /// Bytes asked for of one partition at first.
 const FETCH_SIZE: u32 = 4 << 20;

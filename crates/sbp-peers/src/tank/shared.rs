@@ -1,24 +1,10 @@
-//! What a broker's client shares with its connections: where the broker is, and the calls that no connection has.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! A broker as a peer that is asked: how calls to it end, and what they bring.
 
 use bytes::Bytes;
-use sbp_tank::{Answer, ClientConfig, CloseReason, ConsumedPartition, Request};
-use sbp_transport::{
-    BackOff, ChannelQueue, Descriptors, DialError, LinkSettings, ReconnectPolicy, ReconnectingChannel,
-};
-use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use sbp_tank::{Answer, ClientConfig, ConsumedPartition};
 
 use super::error::TankErrorKind;
-
-/// The pauses between attempts to connect, and between requests that a broker answers at once with nothing.
-pub(super) const BACK_OFF: BackOff = BackOff {
-    first: Duration::from_millis(20),
-    longest: Duration::from_secs(1),
-    least: 0.5,
-};
+use crate::calls;
 
 /// Bundles that are taken out of one answer: each takes memory of its own, and may have no more than a byte. Those behind them
 /// are asked for again.
@@ -81,156 +67,15 @@ pub(super) enum Ended {
 }
 
 /// A request, and who waits for its answer.
-#[derive(Debug)]
-pub(super) struct Call {
-    pub(super) request: Request,
-    pub(super) reply: oneshot::Sender<Ended>,
-}
-
+pub(super) type Call = calls::Call<TankPeer>;
 /// What a connection is told.
-#[derive(Debug)]
-pub(super) enum Command {
-    Call(Call),
-    Close,
-}
-
-/// Calls that no connection has.
-#[derive(Debug, Default)]
-pub(super) struct Queue(Vec<Call>);
-
-impl ChannelQueue for Queue {
-    type Command = Command;
-    type Learned = ();
-
-    fn wants_connection(&mut self) -> bool {
-        self.0.retain(|call| !call.reply.is_closed());
-        !self.0.is_empty()
-    }
-
-    fn take(&mut self) -> Vec<Command> {
-        self.0.drain(..).map(Command::Call).collect()
-    }
-
-    fn put_back(&mut self, commands: Vec<Command>) {
-        self.0.extend(commands.into_iter().filter_map(|command| match command {
-            Command::Call(call) => Some(call),
-            Command::Close => None,
-        }));
-    }
-}
-
+pub(super) type Command = calls::Command<TankPeer>;
 /// What a broker's client shares with its connections.
+pub(super) type Shared = calls::Shared<TankPeer>;
+
+/// A broker, to be asked.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) channel: ReconnectingChannel<Queue>,
-    pub(super) client: ClientConfig,
-    /// Whether there is a connection; told under the channel's lock.
-    connected: watch::Sender<bool>,
-}
-
-impl Shared {
-    pub(super) fn new(
-        address: &str,
-        timeout: Duration,
-        client: ClientConfig,
-        sockets: Arc<Descriptors>,
-        runtime: Handle,
-    ) -> Arc<Self> {
-        let policy = ReconnectPolicy {
-            addresses: 1,
-            attempts_per_round: 1,
-            back_off: BACK_OFF,
-            longest_before_reached: BACK_OFF.longest,
-            forgets_when_idle: true,
-        };
-        let links = LinkSettings {
-            timeout,
-            tls: None,
-            sockets,
-        };
-        let addresses = vec![Arc::from(address)];
-        Arc::new(Self {
-            channel: ReconnectingChannel::new(addresses, links, policy, false, runtime),
-            client,
-            connected: watch::Sender::new(false),
-        })
-    }
-
-    /// Hands a call to the connection, or makes one for it.
-    pub(super) fn submit(self: &Arc<Self>, call: Call) {
-        let mut state = self.channel.lock();
-        if state.reconnect.is_closed() {
-            drop(state);
-            return tell(call, Ended::Closed);
-        }
-        if let Err(Command::Call(call)) = state.post(Command::Call(call)) {
-            state.queue.0.push(call);
-            self.channel.ensure_connecting(self, &mut state);
-        }
-    }
-
-    /// Whether there is a connection, now and from now on.
-    pub(super) fn watch_connected(&self) -> watch::Receiver<bool> {
-        self.connected.subscribe()
-    }
-
-    /// Tells who watches whether there is a connection.
-    pub(super) fn note_connection(&self) {
-        let state = self.channel.lock();
-        self.connected.send_replace(state.ready().is_some());
-    }
-
-    /// Where the broker is.
-    pub(super) fn name(&self) -> String {
-        self.channel.name()
-    }
-
-    /// The broker has greeted.
-    pub(super) fn greeted(&self) {
-        self.channel.lock().reconnect.attempts.reached();
-    }
-
-    /// A connection takes no new call any more.
-    pub(super) fn drains(self: &Arc<Self>, generation: u64, reason: &CloseReason) {
-        let mut state = self.channel.lock();
-        state.closing(reason);
-        if state.reconnect.drains(generation) {
-            self.channel.ensure_connecting(self, &mut state);
-        }
-        self.connected.send_replace(state.ready().is_some());
-    }
-
-    /// Who waits is told at once: whether to try again, and for how long, is decided there.
-    pub(super) fn give_up_waiting(&self, error: &DialError) {
-        let mut state = self.channel.lock();
-        state.dial_failed(error);
-        let waiting = std::mem::take(&mut state.queue.0);
-        drop(state);
-        for call in waiting {
-            let ended = Ended::Lost {
-                why: error.to_string(),
-                bytes_sent: false,
-            };
-            tell(call, ended);
-        }
-    }
-
-    pub(super) fn close(&self) {
-        let left = self.channel.close(|| Command::Close);
-        for call in left.unwrap_or_default().0 {
-            tell(call, Ended::Closed);
-        }
-    }
-
-    pub(super) async fn wait_closed(&self) {
-        self.channel.wait_closed().await;
-    }
-}
-
-/// A receiver that is gone has given up on the call.
-pub(super) fn tell(call: Call, ended: Ended) {
-    drop(call.reply.send(ended));
-}
+pub(super) struct TankPeer(pub(super) ClientConfig);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use self::input::Stage;
 use crate::answer::{Answer, Asked};
-use crate::coding::Collector;
+use crate::coding::{Collector, queue_frame};
 use crate::event::{Call, CallFailure, CloseReason, Event};
 use crate::fault::Fault;
 use crate::request::{PING, Request};
@@ -281,7 +281,7 @@ impl Connection {
     }
 
     fn queue_frame(&mut self, message: u8, frame: Collector) {
-        frame.queue(message, &mut self.queue);
+        queue_frame(message, frame, &mut self.queue);
         self.keepalive.note_queued(self.now);
         if let Role::Server { config, ping_at, .. } = &mut self.role {
             *ping_at = self.now + config.ping_every;

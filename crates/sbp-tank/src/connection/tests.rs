@@ -96,7 +96,7 @@ fn consumed(id: u32, partitions: Vec<Consumption>) -> Vec<u8> {
 fn written(answer: &Answer, id: u32) -> Vec<u8> {
     let (message, frame) = answer.collect(id).unwrap();
     let mut queue = WriteQueue::new();
-    frame.queue(message, &mut queue);
+    queue_frame(message, frame, &mut queue);
     let mut slices = [std::io::IoSlice::new(&[]); 8];
     let count = queue.slices(&mut slices);
     slices[..count].iter().flat_map(|slice| slice.iter().copied()).collect()

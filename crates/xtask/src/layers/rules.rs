@@ -36,7 +36,7 @@ pub(super) const RULES: [(&str, &str); 12] = [
 
 /// What each crate of ours may use among ours, by name. A crate that is not listed may use nothing, and is reported.
 #[rustfmt::skip]
-pub(super) const EDGES: [(&str, &str); 29] = [
+pub(super) const EDGES: [(&str, &str); 31] = [
     ("sbp-types", ""),
     ("sbp-locks", ""),
     ("sbp-buffers", ""),
@@ -49,11 +49,13 @@ pub(super) const EDGES: [(&str, &str); 29] = [
     ("sbp-transport", "sbp-types sbp-locks sbp-wire"),
     ("sbp-tank", "sbp-wire"),
     ("sbp-seastar", "sbp-wire"),
-    ("sbp-peers", "sbp-types sbp-locks sbp-wire sbp-transport sbp-record sbp-tank sbp-seastar"),
-    ("sbp-gateway", "sbp-types sbp-locks sbp-wire sbp-transport sbp-messages sbp-record sbp-client sbp-tank sbp-seastar sbp-peers"),
+    ("sbp-pravega", "sbp-wire"),
+    ("sbp-peers", "sbp-types sbp-locks sbp-wire sbp-transport sbp-record sbp-grpc sbp-tank sbp-seastar sbp-pravega"),
+    ("sbp-gateway", "sbp-types sbp-locks sbp-wire sbp-transport sbp-messages sbp-record sbp-client sbp-tank sbp-seastar sbp-pravega sbp-peers"),
     ("sbp-log", "sbp-types sbp-locks sbp-buffers sbp-replication"),
     ("sbp-replication", "sbp-types"),
-    ("sbp-etcd", "sbp-transport"),
+    ("sbp-grpc", "sbp-transport"),
+    ("sbp-etcd", "sbp-transport sbp-grpc"),
     ("sbp-client", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport"),
     ("sbp-server", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-session sbp-transport sbp-replication sbp-log sbp-etcd"),
     ("sbp-http", "sbp-locks sbp-transport sbp-server"),
@@ -61,7 +63,7 @@ pub(super) const EDGES: [(&str, &str); 29] = [
     ("sbp-proxy", "sbp-locks sbp-frame sbp-transport"),
     ("sbp-python", "sbp-types sbp-locks sbp-buffers sbp-messages sbp-record sbp-client sbp-server sbp-http sbp-cli sbp-proxy sbp-peers sbp-gateway sbp-python-macros"),
     ("sbp-python-macros", ""),
-    ("sbp-fuzz", "sbp-types sbp-locks sbp-wire sbp-tank sbp-seastar sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
+    ("sbp-fuzz", "sbp-types sbp-locks sbp-wire sbp-tank sbp-seastar sbp-pravega sbp-frame sbp-messages sbp-record sbp-session sbp-log sbp-server sbp-sim"),
     ("xtask", ""),
     ("sbp-e2e", "sbp-types sbp-locks sbp-frame sbp-messages sbp-record sbp-client sbp-server sbp-etcd"),
     ("sbp-sim", "sbp-types sbp-locks sbp-log"),
@@ -69,9 +71,10 @@ pub(super) const EDGES: [(&str, &str); 29] = [
 ];
 
 /// The crates without runtime, sockets and Python, however deep.
-pub(super) const CORE: [&str; 12] = [
+pub(super) const CORE: [&str; 13] = [
     "sbp-tank",
     "sbp-seastar",
+    "sbp-pravega",
     "sbp-types",
     "sbp-buffers",
     "sbp-wire",
@@ -85,9 +88,10 @@ pub(super) const CORE: [&str; 12] = [
 ];
 
 /// The part of the core that a log on disk is not: it also reads no clock and makes no system call.
-pub(super) const PURE: [&str; 11] = [
+pub(super) const PURE: [&str; 12] = [
     "sbp-tank",
     "sbp-seastar",
+    "sbp-pravega",
     "sbp-types",
     "sbp-buffers",
     "sbp-wire",
@@ -100,7 +104,7 @@ pub(super) const PURE: [&str; 11] = [
 ];
 
 /// The protocols beside SBP.
-pub(super) const OTHER_PROTOCOLS: [&str; 2] = ["sbp-tank", "sbp-seastar"];
+pub(super) const OTHER_PROTOCOLS: [&str; 3] = ["sbp-tank", "sbp-seastar", "sbp-pravega"];
 
 /// What speaks SBP.
 pub(super) const SBP: [&str; 5] = ["sbp-frame", "sbp-session", "sbp-messages", "sbp-client", "sbp-server"];
@@ -134,6 +138,7 @@ pub(super) const RESERVED: [(&str, &str, &[&str]); 4] = [
         &[
             "sbp-transport",
             "sbp-client",
+            "sbp-grpc",
             "sbp-etcd",
             "sbp-server",
             "sbp-http",

@@ -1,0 +1,575 @@
+//! Reading a stream, segment by segment.
+//!
+//! One read of a segment is under way, and while its events are handed out the next one is. The segments that follow one that is
+//! sealed begin when it is read to its end, and so do those that follow several.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use sbp_pravega::{Events, MAX_READ, Reply, Request, Segment, SegmentId};
+use sbp_record::{Batch, Positions, RecordsBuilder};
+use sbp_types::TimestampMs;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::client::Pravega;
+use super::error::{Gap, PravegaError, PravegaErrorKind};
+use super::layout::{Follower, StreamName};
+use super::store::Store;
+use crate::calls::BACK_OFF;
+
+/// While fewer bytes than these wait to be handed out, more are asked for.
+const READ_AHEAD: usize = 8 << 20;
+/// A batch takes no further event when it has so many.
+const ENOUGH_ROWS: usize = 65_536;
+/// Or so many bytes.
+const ENOUGH_BYTES: usize = 4 << 20;
+/// Segments of one stream that are looked at when the end of what is read is found.
+const SEGMENTS: usize = 1_000_000;
+
+/// Where reading begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// At the first event that there is.
+    Earliest,
+    /// Behind the last event that there is when the reader is made.
+    Latest,
+    /// At this byte of the segment, where an event begins.
+    At(i64),
+}
+
+/// Where reading ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Behind the last event that there is when the reader is made.
+    Latest,
+    /// In front of the first event that begins at this byte of the segment or behind it.
+    At(i64),
+    /// Nowhere: the reader waits for more, in the segments that follow too.
+    Never,
+}
+
+/// A part of a segment that is read. The segments that follow it are not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadPart {
+    /// The segment.
+    pub segment: Segment,
+    /// Where reading begins.
+    pub start: Start,
+    /// Where it ends.
+    pub end: End,
+}
+
+/// Events of one segment that were read together.
+#[derive(Debug, Clone)]
+pub struct ReadBatch {
+    /// The segment.
+    pub segment: Segment,
+    /// The events as records: their offsets are the bytes of the segment at which they begin.
+    pub batch: Batch,
+    /// The byte behind the last of them.
+    pub end: i64,
+}
+
+/// Reads segments of a stream; the events of one segment in their order.
+///
+/// A step that is dropped loses nothing. After an error the next step goes on: behind the gap where bytes are gone, otherwise where
+/// the error was; but nothing is read behind bytes that are no events.
+#[derive(Debug)]
+pub struct Reader {
+    client: Pravega,
+    parts: Vec<Part>,
+    under_way: JoinSet<Outcome>,
+    /// Batches, each with the bytes of its events.
+    ready: VecDeque<(ReadBatch, usize)>,
+    /// Bytes of them.
+    ready_bytes: usize,
+    errors: VecDeque<PravegaError>,
+    following: Following,
+}
+
+/// Which segments are read after others.
+#[derive(Debug, Default)]
+struct Following {
+    mode: Mode,
+    /// Segments that are being read, or were.
+    known: HashSet<SegmentId>,
+    done: HashSet<SegmentId>,
+    /// Those that begin when others are done.
+    waiting: Vec<Follower>,
+}
+
+#[derive(Debug, Default)]
+enum Mode {
+    /// No others.
+    #[default]
+    Alone,
+    /// Those that there were when the reader was made, up to there.
+    Known {
+        ends: HashMap<SegmentId, i64>,
+        followers: HashMap<SegmentId, Vec<Follower>>,
+    },
+    /// All that there will be.
+    All,
+}
+
+#[derive(Debug)]
+struct Part {
+    segment: Segment,
+    events: Events,
+    /// Where reading ends; `i64::MAX`: nowhere.
+    until: i64,
+    state: State,
+    /// The server that has the segment, as far as that is known.
+    store: Option<Store>,
+    /// How often in a row reading it has failed.
+    misses: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Idle,
+    Asked,
+    Done,
+}
+
+#[derive(Debug)]
+enum Outcome {
+    Read(usize, Result<(Reply, Store), PravegaError>),
+    Followers(Segment, Result<Vec<Follower>, PravegaError>),
+}
+
+impl Pravega {
+    /// A reader of all segments of a stream, from `start` (not [`Start::At`]) to `end` (not [`End::At`]).
+    ///
+    /// # Errors
+    /// [`PravegaError`]: there is no such stream.
+    pub async fn read(&self, stream: &StreamName, start: Start, end: End) -> Result<Reader, PravegaError> {
+        let mut first = match start {
+            Start::Latest => self.ends_of(stream).await?,
+            _ => self.first_segments(stream).await?,
+        };
+        if first.is_empty() {
+            // A stream that is sealed has no open segments.
+            first = match start {
+                Start::Latest => Vec::new(),
+                _ => {
+                    return Err(
+                        PravegaError::new(PravegaErrorKind::UnknownName, "the stream has no segments").about(stream),
+                    );
+                }
+            };
+        }
+        let mut reader = Reader::new(self.clone());
+        reader.following.mode = match end {
+            End::Never => Mode::All,
+            _ => self.walk(&first).await?,
+        };
+        for (segment, offset) in first {
+            let until = reader.following.end_of(&segment);
+            reader.add(segment, offset, until);
+        }
+        Ok(reader)
+    }
+
+    /// A reader of parts of segments, each with its own start and end.
+    ///
+    /// # Errors
+    /// [`PravegaError`]: there is no such segment.
+    pub async fn read_parts(&self, parts: &[ReadPart]) -> Result<Reader, PravegaError> {
+        let mut reader = Reader::new(self.clone());
+        for part in parts {
+            let info = self.segment_info(&part.segment).await?;
+            let start = match part.start {
+                Start::Earliest => info.start.unwrap_or(0),
+                Start::Latest => info.length,
+                Start::At(offset) => offset,
+            };
+            let until = match part.end {
+                End::Latest => info.length,
+                End::At(offset) => offset,
+                End::Never => i64::MAX,
+            };
+            reader.add(part.segment.clone(), start, until);
+        }
+        Ok(reader)
+    }
+
+    /// The open segments, with where they end now.
+    async fn ends_of(&self, stream: &StreamName) -> Result<Vec<(Segment, i64)>, PravegaError> {
+        let mut ends = Vec::new();
+        for owned in self.current_segments(stream).await? {
+            let info = self.segment_info(&owned.segment).await?;
+            ends.push((owned.segment, info.length));
+        }
+        Ok(ends)
+    }
+
+    /// All segments from these on, and where they end now.
+    async fn walk(&self, first: &[(Segment, i64)]) -> Result<Mode, PravegaError> {
+        let mut ends = HashMap::new();
+        let mut followers = HashMap::new();
+        let mut left: VecDeque<Segment> = first.iter().map(|(segment, _)| segment.clone()).collect();
+        while let Some(segment) = left.pop_front() {
+            if ends.contains_key(&segment.id) {
+                continue;
+            }
+            if ends.len() >= SEGMENTS {
+                let what = format!("the stream has more than {SEGMENTS} segments");
+                return Err(PravegaError::new(PravegaErrorKind::Limit, what).about(&segment));
+            }
+            let info = self.segment_info(&segment).await?;
+            ends.insert(segment.id, info.length);
+            if info.is_sealed {
+                let behind = self.followers(&segment).await?;
+                left.extend(behind.iter().map(|follower| follower.owned.segment.clone()));
+                followers.insert(segment.id, behind);
+            }
+        }
+        Ok(Mode::Known { ends, followers })
+    }
+}
+
+impl Following {
+    /// Where reading a segment ends.
+    fn end_of(&self, segment: &Segment) -> i64 {
+        match &self.mode {
+            Mode::Known { ends, .. } => ends.get(&segment.id).copied().unwrap_or(0),
+            Mode::Alone | Mode::All => i64::MAX,
+        }
+    }
+
+    /// The segments that can begin now.
+    fn take_due(&mut self) -> Vec<Segment> {
+        let (known, done) = (&self.known, &self.done);
+        let is_due = |follower: &Follower| {
+            let mut follows = follower.follows.iter();
+            follows.all(|id| done.contains(id) || !known.contains(id))
+        };
+        let (due, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(is_due);
+        self.waiting = waiting;
+        let due: Vec<Follower> = due;
+        due.into_iter().map(|follower| follower.owned.segment).collect()
+    }
+
+    fn wait_for(&mut self, followers: Vec<Follower>) {
+        for follower in followers {
+            let id = follower.owned.segment.id;
+            let is_waiting = self.waiting.iter().any(|waiting| waiting.owned.segment.id == id);
+            if !self.known.contains(&id) && !is_waiting {
+                self.waiting.push(follower);
+            }
+        }
+    }
+}
+
+impl Reader {
+    fn new(client: Pravega) -> Self {
+        Self {
+            client,
+            parts: Vec::new(),
+            under_way: JoinSet::new(),
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            errors: VecDeque::new(),
+            following: Following::default(),
+        }
+    }
+
+    fn add(&mut self, segment: Segment, offset: i64, until: i64) {
+        if !self.following.known.insert(segment.id) {
+            return;
+        }
+        self.parts.push(Part {
+            segment,
+            events: Events::new(offset),
+            until,
+            state: State::Idle,
+            store: None,
+            misses: 0,
+        });
+        let place = self.parts.len() - 1;
+        if offset >= until {
+            self.finish(place, false);
+        }
+    }
+
+    /// The next events of one segment, as a batch; `None` when the end of all segments is reached.
+    ///
+    /// # Errors
+    /// [`PravegaError`]. Where bytes are gone before they were read it has a [gap](PravegaError::gap).
+    pub async fn next_batch(&mut self) -> Result<Option<ReadBatch>, PravegaError> {
+        loop {
+            if self.ready_bytes < READ_AHEAD {
+                self.ask();
+            }
+            if let Some((batch, bytes)) = self.ready.pop_front() {
+                self.ready_bytes = self.ready_bytes.saturating_sub(bytes);
+                return Ok(Some(batch));
+            }
+            if let Some(error) = self.errors.pop_front() {
+                return Err(error);
+            }
+            match self.under_way.join_next().await {
+                None => return Ok(None),
+                Some(Ok(Outcome::Read(place, reply))) => self.take(place, reply),
+                Some(Ok(Outcome::Followers(segment, followers))) => self.follow(&segment, followers),
+                // Nobody aborts it: it panicked, or the runtime ends.
+                Some(Err(ended)) => {
+                    return Err(PravegaError::new(PravegaErrorKind::Lost, ended.to_string()).for_good());
+                }
+            }
+        }
+    }
+
+    /// Sends the reads that are wanted.
+    fn ask(&mut self) {
+        for (place, part) in self.parts.iter_mut().enumerate() {
+            if part.state != State::Idle {
+                continue;
+            }
+            part.state = State::Asked;
+            let left = part.until.saturating_sub(part.events.end());
+            let most = i32::try_from(MAX_READ).unwrap_or(i32::MAX);
+            let request = Request::Read {
+                segment: part.segment.to_string(),
+                offset: part.events.end(),
+                length: i32::try_from(left).unwrap_or(i32::MAX).clamp(1, most),
+                token: self.client.token(),
+            };
+            let pause = match part.misses {
+                0 => None,
+                misses => Some(BACK_OFF.bound(misses - 1)),
+            };
+            let (client, segment, store) = (self.client.clone(), part.segment.clone(), part.store.take());
+            let read = async move {
+                if let Some(pause) = pause {
+                    sleep(pause).await;
+                }
+                let store = match store {
+                    Some(store) => Ok(store),
+                    None => client.store_of(&segment).await,
+                };
+                let reply = match store {
+                    Ok(store) => {
+                        let reply = store.ask(request).await;
+                        let reply = reply.map_err(|error| error.at(&store.address()));
+                        reply.map(|reply| (reply, store))
+                    }
+                    Err(error) => Err(error),
+                };
+                Outcome::Read(place, reply)
+            };
+            self.under_way.spawn_on(read, self.client.runtime());
+        }
+    }
+
+    /// Takes over what a read has brought.
+    fn take(&mut self, place: usize, reply: Result<(Reply, Store), PravegaError>) {
+        let Some(part) = self.parts.get_mut(place) else {
+            return;
+        };
+        part.state = State::Idle;
+        let reply = reply.map(|(reply, store)| {
+            // Where another server has the segment, it is looked for again.
+            part.store = Some(store).filter(|_| !matches!(reply, Reply::WrongHost { .. }));
+            reply
+        });
+        let about = |error: PravegaError, part: &Part| error.about(&part.segment).with_offset(part.events.end());
+        match reply {
+            Ok(Reply::Read { data, is_end, .. }) => {
+                // A server that waits answers with nothing when it has waited for long, and another one at once.
+                part.misses = match data.is_empty() && !is_end {
+                    true => part.misses.saturating_add(1),
+                    false => 0,
+                };
+                part.events.push(data);
+                self.cut(place, is_end);
+            }
+            Ok(Reply::IsSealed { .. }) => self.cut(place, true),
+            Ok(Reply::IsTruncated { start, .. }) if start > part.events.offset() => {
+                let gap = Gap {
+                    from: part.events.offset(),
+                    to: start.min(part.until),
+                };
+                let what = format!("the segment was truncated: it begins at byte {start}");
+                let error = PravegaError::new(PravegaErrorKind::OutOfRange, what);
+                self.errors.push_back(error.about(&part.segment).with_gap(gap));
+                part.events = Events::new(start);
+                if start >= part.until {
+                    self.finish(place, false);
+                }
+            }
+            Ok(reply @ Reply::NoSuchSegment { .. }) => {
+                let error = about(PravegaError::of_reply(&reply), part);
+                self.errors.push_back(error);
+                self.finish(place, true);
+            }
+            Ok(Reply::WrongHost { .. }) if part.misses < WRONG_HOSTS => part.misses += 1,
+            Ok(reply) => {
+                part.misses = part.misses.saturating_add(1);
+                let error = about(PravegaError::of_reply(&reply), part);
+                self.errors.push_back(error);
+            }
+            // The server waits for more, for longer than a reply may take.
+            Err(error) if error.is_late() => {}
+            Err(error) => {
+                part.misses = part.misses.saturating_add(1);
+                let waits = part.until == i64::MAX && error.is_retriable();
+                if !waits {
+                    let error = about(error, part);
+                    self.errors.push_back(error);
+                }
+            }
+        }
+    }
+
+    /// Makes batches of the events that have come.
+    fn cut(&mut self, place: usize, is_end: bool) {
+        let Some(part) = self.parts.get_mut(place) else {
+            return;
+        };
+        let mut collector = Collector::default();
+        let mut failed = None;
+        while part.events.offset() < part.until {
+            match part.events.next_event() {
+                Ok(Some((offset, content))) => {
+                    if let Err(error) = collector.push(offset, &content, part.events.offset()) {
+                        failed = Some(error.about(&part.segment).with_offset(offset));
+                        break;
+                    }
+                }
+                Ok(None) => break,
+                Err(fault) => {
+                    let error = PravegaError::of_fault("an event", fault);
+                    failed = Some(error.about(&part.segment).with_offset(part.events.offset()));
+                    break;
+                }
+            }
+        }
+        let segment = part.segment.clone();
+        let is_over = part.events.offset() >= part.until || part.events.end() >= part.until;
+        if failed.is_none() && is_end && !is_over && part.events.held() > 0 {
+            let what = format!(
+                "the segment is sealed, and ends {} bytes after an event has begun",
+                part.events.held()
+            );
+            let error = PravegaError::new(PravegaErrorKind::Framing, what);
+            failed = Some(error.about(&segment).with_offset(part.events.offset()));
+        }
+        match collector.finish() {
+            Ok(batches) => {
+                for (batch, end, bytes) in batches {
+                    self.ready_bytes += bytes;
+                    let segment = segment.clone();
+                    self.ready.push_back((ReadBatch { segment, batch, end }, bytes));
+                }
+            }
+            Err(error) => failed = Some(error.about(&segment)),
+        }
+        let has_failed = failed.is_some();
+        self.errors.extend(failed);
+        if has_failed || is_end || is_over {
+            self.finish(place, is_end && !has_failed);
+        }
+    }
+
+    /// A segment is read; `is_end`: to where it is sealed.
+    fn finish(&mut self, place: usize, is_end: bool) {
+        let Some(part) = self.parts.get_mut(place) else {
+            return;
+        };
+        part.state = State::Done;
+        let segment = part.segment.clone();
+        self.following.done.insert(segment.id);
+        match &self.following.mode {
+            Mode::Alone => {}
+            Mode::Known { ends, followers } => {
+                let followers = followers.get(&segment.id).cloned().unwrap_or_default();
+                let known = followers.into_iter();
+                let known = known
+                    .filter(|follower| ends.contains_key(&follower.owned.segment.id))
+                    .collect();
+                self.begin(known);
+            }
+            Mode::All if is_end => self.ask_followers(segment, 0),
+            Mode::All => {}
+        }
+    }
+
+    fn ask_followers(&mut self, segment: Segment, misses: u32) {
+        let client = self.client.clone();
+        let ask = async move {
+            if misses > 0 {
+                sleep(BACK_OFF.longest).await;
+            }
+            let followers = client.followers(&segment).await;
+            Outcome::Followers(segment, followers)
+        };
+        self.under_way.spawn_on(ask, self.client.runtime());
+    }
+
+    fn follow(&mut self, segment: &Segment, followers: Result<Vec<Follower>, PravegaError>) {
+        match followers {
+            Ok(followers) => self.begin(followers),
+            Err(error) => {
+                if !error.is_retriable() {
+                    self.errors.push_back(error);
+                } else {
+                    self.ask_followers(segment.clone(), 1);
+                }
+            }
+        }
+    }
+
+    /// Begins what can begin now, of these and of those that waited.
+    fn begin(&mut self, followers: Vec<Follower>) {
+        self.following.wait_for(followers);
+        for segment in self.following.take_due() {
+            let until = self.following.end_of(&segment);
+            self.add(segment, 0, until);
+        }
+    }
+}
+
+/// How often in a row another server is looked for before that is an error.
+const WRONG_HOSTS: u32 = 5;
+
+/// Events that are being collected.
+#[derive(Debug, Default)]
+struct Collector {
+    builder: RecordsBuilder,
+    offsets: Vec<i64>,
+    end: i64,
+    full: Vec<(Batch, i64, usize)>,
+}
+
+impl Collector {
+    fn push(&mut self, offset: i64, content: &[u8], end: i64) -> Result<(), PravegaError> {
+        if self.offsets.len() >= ENOUGH_ROWS || self.builder.body_length() >= ENOUGH_BYTES {
+            self.close()?;
+        }
+        // Events have no time.
+        let added = self.builder.push(Some(content), None, None, &[]);
+        added.map_err(|error| PravegaError::new(PravegaErrorKind::Limit, error.to_string()))?;
+        self.offsets.push(offset);
+        self.end = end;
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), PravegaError> {
+        if self.offsets.is_empty() {
+            return Ok(());
+        }
+        let wrong = |error: sbp_record::BatchError| PravegaError::new(PravegaErrorKind::Peer, error.to_string());
+        let positions = Positions::listed(std::mem::take(&mut self.offsets)).map_err(wrong)?;
+        let bytes = self.builder.body_length();
+        let batch = Batch::from_builder(&mut self.builder, positions, TimestampMs(0)).map_err(wrong)?;
+        self.full.push((batch, self.end, bytes));
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<(Batch, i64, usize)>, PravegaError> {
+        self.close()?;
+        Ok(self.full)
+    }
+}
