@@ -12,12 +12,24 @@ pub(crate) struct Damage {
     received: Position,
     /// Whether it is unknown where the copy ends.
     pub(crate) is_at_end: bool,
+    /// From where on another server has something else, if one has.
+    disputed: Option<Position>,
 }
 
 impl Damage {
     /// Where the first damage begins.
     pub(crate) fn first(&self) -> Option<Position> {
         self.spans.first().map(|(from, _)| *from)
+    }
+
+    /// What is behind this place is something else on another server. It is damaged too, as far as there is anything.
+    pub(crate) fn dispute(&mut self, at: Position) {
+        self.disputed = Some(self.disputed.map_or(at, |known| known.min(at)));
+    }
+
+    /// From where on another server has something else, unless all of that was found to be right since.
+    pub(crate) fn disputed(&self) -> Option<Position> {
+        self.disputed.filter(|at| self.spans.iter().any(|(_, to)| to > at))
     }
 
     /// Where the first damage begins for which nothing was received.

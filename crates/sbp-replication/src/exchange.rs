@@ -22,6 +22,8 @@ pub struct Recovered {
     pub end: Option<Position>,
     /// In how many parts the state of the writers was sent that closes the copy, if all of them are on the disk.
     pub closed: Option<u32>,
+    /// From where on another server had something else, if one had: what [`disputed`](crate::Replica::disputed) said.
+    pub disputed: Option<Position>,
 }
 
 impl Recovered {
@@ -35,6 +37,7 @@ impl Recovered {
             fenced_at: None,
             end: None,
             closed: None,
+            disputed: None,
         }
     }
 }

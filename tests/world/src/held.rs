@@ -236,6 +236,8 @@ impl Held {
             fenced_at: self.fenced_at,
             end: self.end,
             closed: whole.map(|(_, parts, _)| u32::try_from(parts.len()).expect("few parts")),
+            // Nobody here has something else than another server.
+            disputed: None,
         };
         self.shown = range.beginning();
         let recover = || Replica::recover(me, Arc::clone(&range), found, scenario.rules);

@@ -159,6 +159,9 @@ impl Replica {
         if let Some(parts) = found.closed {
             replica.closing = Closing::Whole { parts };
         }
+        if let Some(at) = found.disputed {
+            replica.contradicted(at);
+        }
         replica.reckon();
         replica
     }

@@ -109,9 +109,19 @@ impl Replica {
     /// The entry that stands here is another one than the primary, or who writes back, has there: one of the two servers has
     /// something wrong. Nothing of this copy from there on counts any more, and it has no vote, like one whose
     /// [end is damaged](Self::end_damaged).
+    ///
+    /// To be made durable with [`disputed`](Self::disputed), and said again after a restart.
     pub fn contradicted(&mut self, at: Position) {
         self.damaged(at, self.queued);
+        self.damage.dispute(at);
         self.damage.is_at_end = self.end.is_none() && self.rules.hold(Rule::DamagedEndIsNoVote);
+    }
+
+    /// From where on the copy was [contradicted](Self::contradicted), if it was and still counts for nothing there: what is
+    /// [`Recovered`](crate::Recovered) after a restart.
+    #[must_use]
+    pub fn disputed(&self) -> Option<Position> {
+        self.damage.disputed()
     }
 
     /// Entries between two places were put in the place of damaged ones, and are synced.

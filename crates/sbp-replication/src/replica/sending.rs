@@ -150,21 +150,43 @@ impl Replica {
     /// another end, or as primary, goes on beside it.
     ///
     /// What a server answered to an earlier order counts no more: it may have lost since what it had then, and a seal that
-    /// gives this order knows that it lacks something. Only the copy of a sealed range that is under way goes on where it is.
+    /// gives this order knows that it lacks something. A copy of a sealed range may have been removed, and given to the server
+    /// again, since it answered; one that is under way goes on to be sent where it is, and the server says anew what it has.
     ///
     /// Returns the servers for which it is begun, or begun anew.
     pub fn write_back(&mut self, to: impl IntoIterator<Item = ServerId>, end: Position) -> SmallVec<[ServerId; 3]> {
         let mut begun = SmallVec::new();
         for server in to {
-            if self.rules.hold(Rule::AskedAnew) && (self.end.is_none() || self.is_written_back(server, end)) {
+            let under_way = self.under_way(server, end);
+            if self.rules.hold(Rule::AskedAnew) {
                 self.forget(server, end);
             }
             if !self.writes_back(&[server], end) {
                 self.order_to([server], end, 0);
-                begun.push(server);
+                match under_way {
+                    Some(sent) => self.goes_on_from(server, end, sent),
+                    None => begun.push(server),
+                }
             }
         }
         begun
+    }
+
+    /// Up to where a server was sent the sealed range, if it is not known to have all of it.
+    fn under_way(&self, server: ServerId, end: Position) -> Option<Position> {
+        self.end?;
+        let peer = self.peer(server, Some(end))?;
+        (!self.is_written_back(server, end)).then_some(peer.sent)
+    }
+
+    /// What was sent by an earlier order is not sent again, unless that was everything: nothing else is left for the server to answer.
+    fn goes_on_from(&mut self, server: ServerId, end: Position, sent: Position) {
+        let target = self.order(server, Some(end)).map(|order| order.target);
+        if let Some(peer) = self.peer_mut(server, Some(end))
+            && target.is_some_and(|target| sent < target)
+        {
+            peer.sent = peer.sent.max(sent);
+        }
     }
 
     /// Begins to copy the sealed range, which is complete here, to these servers. With `closing_parts` the state of the

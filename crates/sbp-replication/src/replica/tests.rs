@@ -577,6 +577,61 @@ fn a_copy_that_is_contradicted_counts_for_nothing_from_there_on() {
     assert_eq!(copy.vote(), None);
     let next = records(1, at(9), 1, None);
     assert!(matches!(copy.offered(&next), Verdict::Refused(_)));
+    assert_eq!(copy.disputed(), Some(at(4)));
     copy.end_told(at(9));
     assert!(!copy.is_complete());
+    copy.mended(at(4), at(7));
+    assert_eq!((copy.is_complete(), copy.disputed()), (false, Some(at(4))));
+    copy.mended(at(7), at(9));
+    assert_eq!((copy.is_complete(), copy.disputed()), (true, None));
+}
+
+#[test]
+fn that_a_copy_was_contradicted_is_known_after_a_restart() {
+    let range = follower_with(9).range().clone();
+    let found = Recovered {
+        disputed: Some(at(4)),
+        ..Recovered::up_to(at(9), &range)
+    };
+    let mut copy = Replica::recover(ServerId(2), range, found, Rules::default());
+    assert!(copy.end_is_damaged());
+    assert_eq!(copy.answer(), Answer::Synced(at(4)));
+    copy.fence(Epoch(4)).unwrap();
+    copy.fence_is_durable(at(9));
+    assert_eq!(copy.vote(), None);
+}
+
+#[test]
+fn a_server_that_is_ordered_again_to_be_sent_a_sealed_range_says_anew_what_it_has_of_it() {
+    let range = follower_with(9).range().clone();
+    let found = Recovered {
+        end: Some(at(9)),
+        ..Recovered::up_to(at(9), &range)
+    };
+    let mut source = Replica::recover(ServerId(2), range, found, Rules::default());
+    let (to, end) = (ServerId(3), Some(at(9)));
+    assert_eq!(source.write_back([to], at(9)).as_slice(), [to]);
+    let first = source.sent(to, end, at(5));
+    source.heard(to, end, Some(first), Answer::Synced(at(3)));
+    // Under way; meanwhile the server has removed what it had, and was given the range again.
+    assert_eq!(source.write_back([to], at(9)).as_slice(), []);
+    assert_eq!(
+        (source.heard_of(to, end), source.next_in(to, end)),
+        (Some(at(0)), Some(at(5)))
+    );
+    source.heard(to, end, Some(first), Answer::Synced(at(9)));
+    assert!(
+        !source.is_written_back(to, at(9)),
+        "that was said of the copy of before"
+    );
+    let second = source.sent(to, end, at(9));
+    source.heard(to, end, Some(second), Answer::GoOn(at(0)));
+    assert_eq!(source.next_in(to, end), Some(at(0)));
+    source.sent(to, end, at(9));
+    // Everything was sent, and may be answered by nothing that counts: it begins anew.
+    source.write_back([to], at(9));
+    assert_eq!(source.next_in(to, end), Some(at(0)));
+    let third = source.sent(to, end, at(9));
+    source.heard(to, end, Some(third), Answer::Synced(at(9)));
+    assert!(source.is_written_back(to, at(9)));
 }

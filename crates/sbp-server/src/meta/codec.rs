@@ -19,6 +19,9 @@ const FIRST: u8 = 1;
 const WITH_REPLICAS: u8 = 2;
 /// The version of ranges with copies that end with where the range began when it was opened.
 const WITH_OPENED: u8 = 3;
+/// The version of held ranges that end with from where on another server had something else: an older version of the software would
+/// let the copy count.
+const WITH_DISPUTE: u8 = 4;
 /// The version of range records that end with the servers that may lack some of the range.
 const WITH_INCOMPLETE: u8 = 4;
 /// The version of range records that end with those, with the servers that were let go of, and with those whose copies say nothing of
@@ -194,6 +197,7 @@ pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
     let set = &held.set;
     let version = match (set.is_alone(), held.copy.opened, held.copy.writers_parts) {
         (true, ..) => FIRST,
+        _ if held.copy.disputed.is_some() => WITH_DISPUTE,
         (false, None, 0) => WITH_REPLICAS,
         (false, ..) => WITH_OPENED,
     };
@@ -205,14 +209,14 @@ pub(crate) fn encode_held(held: &HeldRange) -> Vec<u8> {
         out.i8(i8::try_from(set.acks()).unwrap_or(i8::MAX));
         out.servers(set.servers());
         out.i64(held.copy.end_marks.into());
-        out.option(held.copy.fenced_at, |out, at| {
-            out.i64(at.offset.0);
-            out.i64(at.marks.into());
-        });
+        out.option(held.copy.fenced_at, Writer::position);
     }
-    if version == WITH_OPENED {
+    if version >= WITH_OPENED {
         out.option(held.copy.opened, |out, opened| out.i64(opened.0));
         out.i64(held.copy.writers_parts.into());
+    }
+    if version >= WITH_DISPUTE {
+        out.option(held.copy.disputed, Writer::position);
     }
     out.0
 }
@@ -225,26 +229,25 @@ pub(crate) fn decode_held(key: RangeKey, bytes: &[u8]) -> Option<HeldRange> {
     let end = from.option(Reader::i64)?.map(Offset);
     let (set, copy) = match version {
         FIRST => (ReplicaSet::alone(), CopyRecord::default()),
-        WITH_REPLICAS | WITH_OPENED => {
+        WITH_REPLICAS | WITH_OPENED | WITH_DISPUTE => {
             let acks = from.i8()?;
             let set = ReplicaSet::new(from.servers()?, Some(acks));
             let end_marks = from.marks()?;
-            let fenced_at = from.option(|from| {
-                let offset = Offset(from.i64()?);
-                Some(Position {
-                    offset,
-                    marks: from.marks()?,
-                })
-            })?;
+            let fenced_at = from.option(Reader::position)?;
             let (opened, writers_parts) = match version {
-                WITH_OPENED => (from.option(Reader::i64)?.map(Offset), from.marks()?),
+                WITH_OPENED | WITH_DISPUTE => (from.option(Reader::i64)?.map(Offset), from.marks()?),
                 _ => (None, 0),
+            };
+            let disputed = match version {
+                WITH_DISPUTE => from.option(Reader::position)?,
+                _ => None,
             };
             let copy = CopyRecord {
                 end_marks,
                 fenced_at,
                 opened,
                 writers_parts,
+                disputed,
             };
             (set, copy)
         }
@@ -324,6 +327,11 @@ impl Writer {
         self.0.extend_from_slice(&value.to_be_bytes());
     }
 
+    fn position(&mut self, at: Position) {
+        self.i64(at.offset.0);
+        self.i64(at.marks.into());
+    }
+
     fn count(&mut self, count: usize) {
         let count = u32::try_from(count).expect("what came in one frame has fewer than 2^32 parts");
         self.0.extend_from_slice(&count.to_be_bytes());
@@ -385,6 +393,12 @@ impl<'a> Reader<'a> {
 
     fn marks(&mut self) -> Option<u32> {
         u32::try_from(self.i64()?).ok()
+    }
+
+    fn position(&mut self) -> Option<Position> {
+        let offset = Offset(self.i64()?);
+        let marks = self.marks()?;
+        Some(Position { offset, marks })
     }
 
     fn servers(&mut self) -> Option<Vec<ServerId>> {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sbp_log::{FileSystem, RealFileSystem};
-use sbp_types::{ClusterId, Epoch, Offset, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
+use sbp_types::{
+    ClusterId, Epoch, Offset, Position, RangeIndex, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs,
+};
 
 use super::*;
 use crate::placement::{Change, RangeRecord, SchemaRecord, ServerRecord, Settings, StreamRecord};
@@ -283,10 +285,19 @@ fn where_a_range_began_and_how_many_parts_begin_it_are_stored() {
             },
             ..held.clone()
         };
-        assert_eq!(
-            codec::decode_held(held.key, &codec::encode_held(&held)),
-            Some(held.clone())
-        );
+        let disputed = HeldRange {
+            copy: CopyRecord {
+                disputed: Some(Position {
+                    offset: Offset(12),
+                    marks: 3,
+                }),
+                ..held.copy
+            },
+            ..held.clone()
+        };
+        for held in [held, disputed] {
+            assert_eq!(codec::decode_held(held.key, &codec::encode_held(&held)), Some(held));
+        }
     }
 }
 

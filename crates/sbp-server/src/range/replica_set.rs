@@ -18,6 +18,8 @@ pub(crate) struct CopyRecord {
     /// In how many parts the state of the writers came that begins the range; 0: not known here. Kept before a trim has the
     /// log forget these parts.
     pub(crate) writers_parts: u32,
+    /// From where on another server had something else, if one had: the copy counts for nothing there.
+    pub(crate) disputed: Option<Position>,
 }
 
 /// The servers that hold a range, and how many of them must have an append before it is confirmed.

@@ -70,6 +70,7 @@ impl RangeState {
             fenced_at: replica.fenced_at(),
             opened: (opened < start).then_some(opened),
             writers_parts: replica.writers_end().map_or(0, |end| end.marks),
+            disputed: replica.disputed(),
         }
     }
 
@@ -293,6 +294,7 @@ impl HeldRange {
             fenced_at: self.copy.fenced_at,
             end: self.end_position(),
             writers_end: Some(writers_end).filter(|end| *end > beginning),
+            disputed: self.copy.disputed,
             ..Recovered::up_to(synced, &range)
         };
         let mut replica = Replica::recover(me?, range, recovered, Rules::default());

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use sbp_messages::{
@@ -559,6 +559,19 @@ fn check(status: Option<&Status>) -> Result<(), PeerError> {
 pub(crate) struct AskPlacementDriver(pub(crate) Weak<RangeRole>);
 
 impl Upstream for AskPlacementDriver {
+    fn keep_dispute(&self, key: RangeKey, at: Position) {
+        let Some(role) = self.0.upgrade() else { return };
+        let (done, is_kept) = mpsc::channel();
+        let done = Box::new(move |kept| {
+            let _asker_is_gone = done.send(kept);
+        });
+        role.range_store.submit(Job::Dispute { key, at, done });
+        // Without an answer the server is shutting down.
+        if let Ok(Err(refusal)) = is_kept.recv() {
+            tracing::error!(range = %key, position = %at, refusal = refusal.message, "it is not kept that another server has something else: a restart forgets it");
+        }
+    }
+
     fn ask(&self, stream: StreamId) {
         // The server is shutting down.
         let Some(role) = self.0.upgrade() else { return };

@@ -52,6 +52,12 @@ pub(crate) enum Job {
         taken: Result<Position, Refusal>,
         done: Done<FencedEnd>,
     },
+    /// Another server has something else of a range from here on than this one.
+    Dispute {
+        key: RangeKey,
+        at: Position,
+        done: Done<()>,
+    },
     /// The log has ended everything that a range accepted before its seal.
     Drained {
         key: RangeKey,
@@ -96,6 +102,7 @@ impl Job {
             Self::Fence { done, .. } | Self::Fenced { done, .. } => done(Err(refusal)),
             Self::Delete { done, .. }
             | Self::Cleared { done, .. }
+            | Self::Dispute { done, .. }
             | Self::Follow { done }
             | Self::Join { done, .. } => done(Err(refusal)),
             Self::Times { done, .. } => done(Err(refusal)),
@@ -261,6 +268,7 @@ impl Worker {
                 Ok(taken) => self.fenced(key, taken, done),
                 Err(refusal) => done(Err(refusal)),
             },
+            Job::Dispute { key, at, done } => done(self.keep_dispute(key, at)),
             Job::Drained { key, end } => self.drained(key, end),
             Job::Delete { stream, done } => done(self.delete(stream)),
             Job::Times { keys, done } => {
@@ -424,6 +432,21 @@ impl Worker {
         self.gather(key.stream, changes, move |worker, kept| {
             done(kept.and_then(|()| worker.ranges.fence_is_durable(key, taken)));
         });
+    }
+
+    /// The copy counts for nothing from here on, also after a restart.
+    fn keep_dispute(&mut self, key: RangeKey, at: Position) -> Result<(), Refusal> {
+        let Some(held) = self.hosted_ranges.ranges.get(&key) else {
+            return Err(Refusal::range_not_here(key));
+        };
+        if held.copy.disputed.is_some_and(|known| known <= at) {
+            return Ok(());
+        }
+        let copy = CopyRecord {
+            disputed: Some(at),
+            ..held.copy
+        };
+        self.commit(vec![MetadataChange::Hold(HeldRange { copy, ..held.clone() })])
     }
 
     fn drained(&mut self, key: RangeKey, end: Result<Offset, Refusal>) {

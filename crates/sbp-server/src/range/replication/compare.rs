@@ -32,6 +32,11 @@ impl RangeServer {
         let mut notifications = Notifications::default();
         for repeated in repeated {
             let compared = self.compare_one(&repeated);
+            if let Compared::Different(_) = compared
+                && let Some(upstream) = self.upstream.get()
+            {
+                upstream.keep_dispute(repeated.key, repeated.at);
+            }
             let mut ranges = self.hub.ranges.lock();
             let outcome = ranges.compared(&repeated, compared);
             drop(ranges);
@@ -94,6 +99,10 @@ impl Ranges {
     fn compared(&mut self, repeated: &Repeated, compared: Compared) -> Result<Stored, NotStored> {
         let Repeated { key, at, to, .. } = *repeated;
         match compared {
+            // What it was contradicted with is confirmed, as far as this goes.
+            Compared::Same if repeated.is_written_back => {
+                self.change_copy(key, |replica| replica.mended(at, to));
+            }
             Compared::Same => {}
             Compared::PutBack => {
                 // The log knows of damage by its offsets, and not which marks stand there.

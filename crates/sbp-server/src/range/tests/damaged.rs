@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sbp_locks::Mutex;
 use sbp_log::DamagedInterval;
 use sbp_messages::ErrorCode;
 use sbp_replication::Vote;
-use sbp_types::{Epoch, Offset, Position, ServerId};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 
 use super::copies_rig::{Copies, asked, id};
-use super::rig::{FIRST, PATIENCE, held, job_with};
-use crate::range::{HeldRange, IncompleteRange, Refused, ReplicaSet};
+use super::rig::{FIRST, PATIENCE, held, job_with, short};
+use crate::range::{CopyRecord, HeldRange, IncompleteRange, Refused, ReplicaSet, Upstream};
 
 const THREE: [ServerId; 3] = [ServerId(1), ServerId(2), ServerId(3)];
 
@@ -37,8 +38,17 @@ fn filled(count: i32) -> Copies {
 impl Copies {
     /// A server starts again, and its disk has lost some records.
     fn lose(&mut self, member: usize, end: Option<i64>, lost: &[i32]) {
+        self.restart(member, end, None, lost);
+    }
+
+    /// A server starts again that has kept from where on another one had something else.
+    fn restart(&mut self, member: usize, end: Option<i64>, disputed: Option<Position>, lost: &[i32]) {
         let range = HeldRange {
             set: ReplicaSet::new(THREE, Some(3)),
+            copy: CopyRecord {
+                disputed,
+                ..CopyRecord::default()
+            },
             ..held(0, 0, end)
         };
         let lost: Vec<_> = lost.iter().copied().map(record).collect();
@@ -184,4 +194,52 @@ fn nobody_waits_for_ever_for_a_server_that_cannot_put_back_what_its_disk_has_los
     let fourth = order();
     primary.refused_at(id(2), &refused, seconds(16));
     assert!(fourth.try_recv().is_err());
+}
+
+/// What was made durable.
+#[derive(Debug, Default)]
+struct Kept(Mutex<Vec<(RangeKey, Position)>>);
+
+impl Upstream for Kept {
+    fn ask(&self, _: StreamId) {}
+
+    fn keep_dispute(&self, key: RangeKey, at: Position) {
+        self.0.lock().push((key, at));
+    }
+}
+
+#[test]
+fn a_copy_that_was_contradicted_has_no_vote_after_a_restart_either() {
+    let mut copies = filled(4);
+    let end = at(4);
+    copies.whole_vote(0);
+    let kept = Arc::new(Kept::default());
+    copies.rigs[2].server.set_upstream(Arc::clone(&kept) as _);
+    let primary = Arc::clone(&copies.primary().server);
+    drop(asked(|done| primary.write_back(FIRST, &[id(2)], end, done)));
+    copies.send(2);
+    // As long as the one that is there, and another one.
+    copies.sent[2][1].chunks = copies.sent[2][3].chunks.clone();
+    let expected = copies.sent[2].len();
+    let mut answers = copies.deliver(2);
+    answers.extend(copies.rigs[2].wait(expected - answers.len()));
+    let refused = answers
+        .iter()
+        .filter(|done| short(done).0 == ErrorCode::RS_DATA_CORRUPTED);
+    assert_eq!(refused.count(), 1);
+    assert_eq!(*kept.0.lock(), [(FIRST, at(1))], "before it was answered");
+    let vote = |copies: &Copies| {
+        let server = &copies.rigs[2].server;
+        let places = asked(|done| server.fence(FIRST, Some(Epoch(0)), done));
+        places.recv_timeout(PATIENCE).unwrap()
+    };
+    assert_eq!(vote(&copies), Err(ErrorCode::RS_DATA_CORRUPTED));
+    copies.restart(2, None, Some(at(1)), &[]);
+    assert_eq!(vote(&copies), Err(ErrorCode::RS_DATA_CORRUPTED));
+    // Told of the end it says that it lacks some, until everything was compared with what others have.
+    copies.end(2, 4);
+    assert_eq!(copies.incomplete(2).len(), 1);
+    copies.end(0, 4);
+    copies.write_back(2, end);
+    assert_eq!(copies.incomplete(2), []);
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 
 use sbp_locks::Mutex;
 use sbp_messages::ErrorCode;
-use sbp_types::{Offset, ServerId, StreamId};
+use sbp_types::{Offset, Position, RangeKey, ServerId, StreamId};
 
 use super::rig::{FIRST, PATIENCE, Rig, STREAM, held, job, of_writer, short};
 use crate::access::Gate;
@@ -291,6 +291,8 @@ fn a_busy_log_asks_for_patience_and_then_refuses() {
 struct Asked(Mutex<Vec<StreamId>>);
 
 impl Upstream for Asked {
+    fn keep_dispute(&self, _: RangeKey, _: Position) {}
+
     fn ask(&self, stream: StreamId) {
         self.0.lock().push(stream);
     }
@@ -314,7 +316,7 @@ fn a_range_server_alone_asks_once_about_a_stream_it_does_not_know() {
     }
     assert_eq!(*asked.0.lock(), [new, none], "once each");
     let range = HeldRange {
-        key: sbp_types::RangeKey { stream: new, ..FIRST },
+        key: RangeKey { stream: new, ..FIRST },
         ..held(0, 0, None)
     };
     rig.server.install(new, StreamFacts::default(), &[range]);

@@ -2,7 +2,7 @@
 
 use super::*;
 use sbp_replication::Term;
-use sbp_types::{ClusterId, ServerId, StreamIdentity};
+use sbp_types::{ClusterId, Position, ServerId, StreamIdentity};
 
 use crate::meta;
 use crate::placement::{Settings, StreamRecord};
@@ -403,6 +403,45 @@ fn a_range_that_others_hold_too_is_never_sealed_by_one_server_alone() {
     let (epoch, end) = (Some(Epoch(0)), None);
     assert!(life.keep(|done| Job::Seal { key, epoch, end, done }).is_err());
     assert_eq!(life.held(stream)[0].end, None);
+}
+
+#[test]
+fn that_another_server_has_something_else_is_known_in_the_next_life() {
+    for is_disputed in [false, true] {
+        let disk = SimFileSystem::new();
+        let life = Life::start(&disk).unwrap();
+        life.ranges.log.set_server_id(ServerId(2)).unwrap();
+        let stream = StreamId(1);
+        let key = RangeKey {
+            stream,
+            range: RangeIndex(0),
+        };
+        let shared = HeldRange {
+            key,
+            epoch: Epoch(0),
+            start: Offset(0),
+            end: None,
+            set: ReplicaSet::new([1, 2, 3].map(ServerId), Some(2)),
+            copy: CopyRecord::default(),
+        };
+        life.learn(stream, &[shared]).unwrap();
+        let at = Position::start(Offset(0));
+        if is_disputed {
+            life.keep(|done| Job::Dispute { key, at, done }).unwrap();
+        }
+        drop(life);
+        let life = Life::start(&disk).unwrap();
+        let (sender, fenced) = mpsc::channel();
+        let done = Box::new(move |fenced: Result<Position, Refusal>| sender.send(fenced).unwrap());
+        life.ranges.fence(key, Some(Epoch(0)), done);
+        let fenced = fenced.recv_timeout(PATIENCE).unwrap().map_err(|refusal| refusal.code);
+        let expected = if is_disputed {
+            Err(ErrorCode::RS_DATA_CORRUPTED)
+        } else {
+            Ok(at)
+        };
+        assert_eq!(fenced, expected);
+    }
 }
 
 #[test]
