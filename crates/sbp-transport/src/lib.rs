@@ -12,6 +12,7 @@ mod channel;
 mod descriptors;
 mod dial;
 mod driver;
+mod host;
 mod link;
 mod listen;
 mod log_rate_limiter;
@@ -30,6 +31,7 @@ pub use channel::{ChannelOwner, ChannelQueue, ChannelState, ReadyConnection, Rec
 pub use descriptors::{Descriptors, Registered};
 pub use dial::{DialError, dial, is_loopback};
 pub use driver::{Driven, Settled, drive, drive_until_settled};
+pub use host::{CommandOf, Host, HostConfig, HostError, Hosting};
 pub use link::{Accepted, Link, LinkSettings};
 pub use listen::{ListenError, listen};
 pub use log_rate_limiter::LogRateLimiter;
