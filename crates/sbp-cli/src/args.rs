@@ -22,7 +22,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use directory::{Backup, Restore, Verify};
-pub(crate) use gateway::{Gateway, ServeTank};
+pub(crate) use gateway::{Gateway, ServeOthers};
 pub(crate) use import::{Import, ImportSource, ImportTank};
 pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
@@ -150,6 +150,7 @@ Examples:
   sbp serve --data-dir ./data --auth names.jsonl       asks who its clients are; see sbp token
   sbp serve --data-dir ./data --audit audit.jsonl      writes down who changed what, and who was refused
   sbp serve --data-dir ./data --tank-listen 127.0.0.1:11011
+  sbp serve --data-dir ./data --seastar-listen 127.0.0.1:10000
                                                        serves clients of TANK brokers too
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379
@@ -281,7 +282,7 @@ pub(crate) struct Serve {
     #[arg(long, default_value_t = 1 << 30, value_name = "BYTES")]
     pub(crate) max_held_bytes: u64,
     #[command(flatten)]
-    pub(crate) tank: ServeTank,
+    pub(crate) others: ServeOthers,
     #[command(flatten)]
     pub(crate) tls: ServerTls,
 }

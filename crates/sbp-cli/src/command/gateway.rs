@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sbp_gateway::seastar::SeastarServer;
 use sbp_gateway::tank::{TankConfig, TankServer};
 use sbp_http::ObservedServer;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -19,68 +20,129 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(gateway: &Gateway, terminal: &mut Terminal) -> Result<(), CliError> {
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::system("watch signals"))?;
-    let config = TankConfig {
-        listen: gateway.tank_listen.clone(),
-        insecure_listen: gateway.insecure_listen,
-        max_connections: gateway.limits.max_connections,
-        max_connections_per_address: gateway.limits.max_connections_per_address,
-        max_held_bytes: gateway.limits.max_held_bytes,
-    };
-    let tank = Tank::start(&gateway.connection, &config)?;
-    // Whether there is such a service shows now, not when the first client comes.
-    tank.session.wait(tank.session.client.connect(None))?;
-    terminal.line(format_args!("TANK on {}", tank.address()))?;
+    let mut all = Vec::new();
+    for (protocol, listen) in [
+        (Protocol::Tank, &gateway.tank_listen),
+        (Protocol::Seastar, &gateway.seastar_listen),
+    ] {
+        let Some(listen) = listen else { continue };
+        let config = TankConfig {
+            listen: listen.clone(),
+            insecure_listen: gateway.insecure_listen,
+            max_connections: gateway.limits.max_connections,
+            max_connections_per_address: gateway.limits.max_connections_per_address,
+            max_held_bytes: gateway.limits.max_held_bytes,
+        };
+        let one = One::start(protocol, &gateway.connection, &config)?;
+        // Whether there is such a service shows now, not when the first client comes.
+        one.session.wait(one.session.client.connect(None))?;
+        all.push(one);
+    }
+    let others = Others(all);
+    others.tell(terminal)?;
     terminal.flush()?;
     let signal = signals.forever().next();
     tracing::info!(signal, "asked to end");
-    tank.close();
+    others.close();
     Ok(())
 }
 
-/// A broker for clients of TANK, and the client of the service that is behind it.
-pub(crate) struct Tank {
-    server: TankServer,
+/// What clients speak.
+#[derive(Clone, Copy, Debug)]
+enum Protocol {
+    Tank,
+    Seastar,
+}
+
+impl Protocol {
+    /// Its name in what is printed.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tank => "TANK",
+            Self::Seastar => "Seastar RPC",
+        }
+    }
+
+    /// Where it is asked for.
+    fn argument(self) -> &'static str {
+        match self {
+            Self::Tank => "--tank-listen",
+            Self::Seastar => "--seastar-listen",
+        }
+    }
+}
+
+/// Servers for clients of other protocols.
+pub(crate) struct Others(Vec<One>);
+
+/// A server for clients of another protocol, and the client of the service that is behind it.
+struct One {
+    protocol: Protocol,
+    server: Server,
     session: Session,
 }
 
-/// What `sbp serve` was told of clients of TANK.
-pub(crate) struct Asked {
+enum Server {
+    Tank(TankServer),
+    Seastar(SeastarServer),
+}
+
+/// What `sbp serve` was told of clients of other protocols.
+pub(crate) struct Asked(Vec<AskedOne>);
+
+struct AskedOne {
+    protocol: Protocol,
     config: TankConfig,
     token_file: Option<PathBuf>,
 }
 
 impl Asked {
-    /// `None`: they are not served.
-    pub(crate) fn of(serve: &Serve) -> Result<Option<Self>, CliError> {
-        let Some(listen) = serve.tank.tank_listen.clone() else {
-            return Ok(None);
-        };
-        if serve.role == Role::RangeServer {
-            return Err(CliError::Usage(
-                "--tank-listen is for servers that are a placement driver: beside a range server alone use `sbp gateway`"
-                    .to_owned(),
-            ));
-        }
-        Ok(Some(Self {
-            config: TankConfig {
+    pub(crate) fn of(serve: &Serve) -> Result<Self, CliError> {
+        let mut all = Vec::new();
+        let told = &serve.others;
+        for (protocol, listen, token_file) in [
+            (Protocol::Tank, &told.tank_listen, &told.tank_token_file),
+            (Protocol::Seastar, &told.seastar_listen, &told.seastar_token_file),
+        ] {
+            let Some(listen) = listen.clone() else { continue };
+            if serve.role == Role::RangeServer {
+                let argument = protocol.argument();
+                return Err(CliError::Usage(format!(
+                    "{argument} is for servers that are a placement driver: beside a range server alone use `sbp gateway`"
+                )));
+            }
+            let config = TankConfig {
                 listen,
                 insecure_listen: serve.insecure_listen,
                 max_connections: serve.max_connections,
                 max_connections_per_address: serve.max_connections_per_address,
                 max_held_bytes: serve.max_held_bytes,
-            },
-            token_file: serve.tank.tank_token_file.clone(),
-        }))
+            };
+            let token_file = token_file.clone();
+            all.push(AskedOne {
+                protocol,
+                config,
+                token_file,
+            });
+        }
+        Ok(Self(all))
     }
 
-    /// Starts it beside a server.
-    pub(crate) fn start(self, server: &ObservedServer) -> Result<Tank, CliError> {
+    /// Starts them beside a server.
+    pub(crate) fn start(self, server: &ObservedServer) -> Result<Others, CliError> {
+        let each = self.0.into_iter().map(|asked| asked.start(server));
+        Ok(Others(each.collect::<Result<_, _>>()?))
+    }
+}
+
+impl AskedOne {
+    fn start(self, server: &ObservedServer) -> Result<One, CliError> {
         let Some(inside) = server.address_inside() else {
-            return Err(CliError::Usage(
-                "--tank-listen reaches its server without TLS, inside this machine: give --plain-listen 127.0.0.1:PORT beside \
-                 --tls-cert, or use `sbp gateway`"
-                    .to_owned(),
-            ));
+            return Err(CliError::Usage(format!(
+                "{} reaches its server without TLS, inside this machine: give --plain-listen 127.0.0.1:PORT beside --tls-cert, \
+                 or use `sbp gateway`",
+                self.protocol.argument()
+            )));
         };
         let connection = Connection {
             servers: inside.to_string(),
@@ -89,24 +151,52 @@ impl Asked {
             token_file: self.token_file,
             token_in_clear: false,
         };
-        Tank::start(&connection, &self.config)
+        One::start(self.protocol, &connection, &self.config)
     }
 }
 
-impl Tank {
-    fn start(connection: &Connection, config: &TankConfig) -> Result<Self, CliError> {
+impl One {
+    fn start(protocol: Protocol, connection: &Connection, config: &TankConfig) -> Result<Self, CliError> {
         let session = Session::new(connection)?;
-        let server = TankServer::start(&session.client, config)?;
-        Ok(Self { server, session })
+        let server = match protocol {
+            Protocol::Tank => Server::Tank(TankServer::start(&session.client, config)?),
+            Protocol::Seastar => Server::Seastar(SeastarServer::start(&session.client, config)?),
+        };
+        Ok(Self {
+            protocol,
+            server,
+            session,
+        })
     }
 
-    /// Where clients connect.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.server.address()
+    fn address(&self) -> SocketAddr {
+        match &self.server {
+            Server::Tank(server) => server.address(),
+            Server::Seastar(server) => server.address(),
+        }
+    }
+
+    fn close(self) {
+        match self.server {
+            Server::Tank(server) => self.session.wait(server.close()),
+            Server::Seastar(server) => self.session.wait(server.close()),
+        }
+    }
+}
+
+impl Others {
+    /// Prints where clients connect.
+    pub(crate) fn tell(&self, terminal: &mut Terminal) -> Result<(), CliError> {
+        for one in &self.0 {
+            terminal.line(format_args!("{} on {}", one.protocol.name(), one.address()))?;
+        }
+        Ok(())
     }
 
     /// Ends all connections.
     pub(crate) fn close(self) {
-        self.session.wait(self.server.close());
+        for one in self.0 {
+            one.close();
+        }
     }
 }

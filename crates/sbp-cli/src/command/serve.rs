@@ -13,18 +13,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::{Durability, Role, Serve};
-use crate::command::gateway::{Asked, Tank};
+use crate::command::gateway::{Asked, Others};
 use crate::error::CliError;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError> {
     // Before the server starts: a signal that arrives while it recovers ends it as soon as it is up.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(CliError::system("watch signals"))?;
-    let tank = Asked::of(&serve)?;
+    let others = Asked::of(&serve)?;
     let (config, http) = configs(serve)?;
     let server = Arc::new(ObservedServer::start(config, http.as_ref())?);
-    let tank = tank.map(|asked| asked.start(&server)).transpose()?;
-    tell_addresses(&server, tank.as_ref(), terminal)?;
+    let others = others.start(&server)?;
+    tell_addresses(&server, &others, terminal)?;
     tell_systemd(&[
         NotifyState::Ready,
         NotifyState::Status(&format!("serving at {}", server.address())),
@@ -43,10 +43,8 @@ pub(crate) fn run(serve: Serve, terminal: &mut Terminal) -> Result<(), CliError>
                 let name = if signal == SIGINT { "SIGINT" } else { "SIGTERM" };
                 tracing::info!(signal = name, "asked to end");
                 tell_systemd(&[NotifyState::Stopping]);
-                // Its clients are told first: it needs the server.
-                if let Some(tank) = tank {
-                    tank.close();
-                }
+                // Their clients are told first: they need the server.
+                others.close();
                 return server.shutdown();
             }
             Ok(())
@@ -143,15 +141,13 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
 }
 
 /// Prints where the server can be reached.
-fn tell_addresses(server: &ObservedServer, tank: Option<&Tank>, terminal: &mut Terminal) -> Result<(), CliError> {
+fn tell_addresses(server: &ObservedServer, others: &Others, terminal: &mut Terminal) -> Result<(), CliError> {
     let scheme = if server.has_tls() { "sbps://" } else { "" };
     terminal.line(format_args!("listening on {scheme}{}", server.address()))?;
     if let Some(plain) = server.plain_addr() {
         terminal.line(format_args!("listening on {plain} without TLS"))?;
     }
-    if let Some(tank) = tank {
-        terminal.line(format_args!("TANK on {}", tank.address()))?;
-    }
+    others.tell(terminal)?;
     if let Some(url) = server.http_url() {
         terminal.line(format_args!("status page on {url}/"))?;
     }

@@ -12,6 +12,7 @@ mod pages;
 mod proxy;
 mod records;
 mod roles;
+mod seastar;
 mod settings;
 mod tank;
 mod tls;
