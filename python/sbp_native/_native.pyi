@@ -57,7 +57,10 @@ __all__ = [
     "AsyncClient",
     "AsyncCursor",
     "AsyncKeyed",
+    "AsyncRpc",
+    "AsyncRpcStream",
     "AsyncStream",
+    "AsyncVerb",
     "AsyncWriter",
     "Batch",
     "BatchAppender",
@@ -83,6 +86,10 @@ __all__ = [
     "RangeServerInfo",
     "Record",
     "Relative",
+    "Rpc",
+    "RpcCall",
+    "RpcServer",
+    "RpcStream",
     "Server",
     "SpanReader",
     "Stream",
@@ -90,6 +97,7 @@ __all__ = [
     "TankSpanReader",
     "Tls",
     "TopicInfo",
+    "Verb",
     "Writer",
     "__version__",
     "after_fork_in_child",
@@ -101,6 +109,9 @@ __all__ = [
     "io_threads_drop",
     "pack_varints",
     "run_cli",
+    "seastar_aio_connect",
+    "seastar_connect",
+    "seastar_result",
     "shut_down",
     "stop_all",
     "stream_bounds",
@@ -2355,6 +2366,197 @@ def tank_connect(address: str, *, timeout: float = 30.0) -> Broker:
 
 def tank_aio_connect(address: str, *, timeout: float = 30.0) -> AsyncBroker:
     """A TANK broker's client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
+
+@final
+class Rpc:
+    """A connection to a Seastar RPC service, made by :func:`~sbp_native.seastar.connect`.
+
+    It is made again when there is something to say and it was lost. A call that was sent when it was lost fails;
+    whether it was carried out is not known then.
+    """
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the service."""
+    def call(self, verb: int, data: Buffer | None = None, *, timeout: float | None = None) -> bytes:
+        """Calls a verb with arguments as bytes, and returns what it returned as bytes.
+
+        A service may never answer. After ``timeout`` seconds, which the service is told, the call fails with
+        ``OutcomeUnknownTimeoutError``. Raises ``SeastarRefusedError`` where the verb's handler has failed, and
+        ``SeastarUnknownVerbError`` where there is none.
+        """
+    def send(self, verb: int, data: Buffer | None = None, *, timeout: float | None = None) -> None:
+        """Calls a verb that has no reply, and returns when the call is written. What becomes of it is not known."""
+    def verb(self, number: int, takes: str = "", returns: str | None = "") -> Verb:
+        """A verb as a function.
+
+        ``takes`` and ``returns`` are types separated by spaces: ``i8`` ``i16`` ``i32`` ``i64`` ``u8`` ``u16`` ``u32``
+        ``u64`` ``f32`` ``f64`` ``bool`` ``bytes`` ``str`` ``stream``, ``[T]`` for a list of T, and ``T?`` at the end
+        for what may be missing. ``returns=None`` is a verb that has no reply.
+        """
+    def stream(self) -> RpcStream:
+        """Opens a stream: a second connection, which ends with this one. A verb is then given the stream."""
+    def close(self) -> None:
+        """Ends the connections. What has no reply yet fails."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class AsyncRpc:
+    """A connection to a Seastar RPC service, for asyncio; see :class:`~sbp_native.seastar.Rpc`.
+
+    It connects when it is awaited or entered.
+    """
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the service."""
+    def call(self, verb: int, data: Buffer | None = None, *, timeout: float | None = None) -> Operation[bytes]:
+        """Calls a verb with arguments as bytes; see :meth:`~sbp_native.seastar.Rpc.call`."""
+    def send(self, verb: int, data: Buffer | None = None, *, timeout: float | None = None) -> Operation[None]:
+        """Calls a verb that has no reply; see :meth:`~sbp_native.seastar.Rpc.send`."""
+    def verb(self, number: int, takes: str = "", returns: str | None = "") -> AsyncVerb:
+        """A verb as a function; see :meth:`~sbp_native.seastar.Rpc.verb`."""
+    def stream(self) -> Operation[AsyncRpcStream]:
+        """Opens a stream; see :meth:`~sbp_native.seastar.Rpc.stream`."""
+    def close(self) -> Operation[None]:
+        """Ends the connections. What has no reply yet fails."""
+    def __await__(self) -> Generator[Any, None, Self]: ...
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class Verb:
+    """A verb of a service as a function, made by :meth:`~sbp_native.seastar.Rpc.verb`."""
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+    def __call__(self, *values: Any, timeout: float | None = None) -> Any:
+        """Calls it, and returns what it returned: ``None``, one value, or a tuple of several.
+
+        Raises ``TypeError`` for values of other types than it takes, ``SeastarOutOfRangeError`` for a number that its
+        type cannot have, and what :meth:`~sbp_native.seastar.Rpc.call` raises.
+        """
+
+@final
+class AsyncVerb:
+    """A verb of a service as a function, for asyncio; see :class:`~sbp_native.seastar.Verb`."""
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+    def __call__(self, *values: Any, timeout: float | None = None) -> Operation[Any]:
+        """Calls it; see :meth:`~sbp_native.seastar.Verb.__call__`."""
+
+@final
+class RpcStream:
+    """Messages in both directions, on a connection of their own. Each side ends its own direction.
+
+    Iterating takes the peer's messages to its end. A stream that is lost before its end raises ``SeastarPeerError``.
+    Left with ``with``, it is cut unless both sides have ended it.
+    """
+
+    @property
+    def id(self) -> int:
+        """The id of its connection, which a verb is given."""
+    def send(self, data: Buffer, *, timeout: float | None = None) -> None:
+        """Sends a message of at least a byte. Waits while the peer does not take those before it."""
+    def end(self, *, timeout: float | None = None) -> None:
+        """Ends this side's direction."""
+    def receive(self, *, timeout: float | None = None) -> bytes | None:
+        """The next message of the peer; ``None`` after its last one."""
+    def abort(self) -> None:
+        """Cuts the stream."""
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> bytes: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class AsyncRpcStream:
+    """Messages in both directions, for asyncio; see :class:`~sbp_native.seastar.RpcStream`."""
+
+    @property
+    def id(self) -> int:
+        """The id of its connection, which a verb is given."""
+    def send(self, data: Buffer, *, timeout: float | None = None) -> Operation[None]:
+        """Sends a message; see :meth:`~sbp_native.seastar.RpcStream.send`."""
+    def end(self, *, timeout: float | None = None) -> Operation[None]:
+        """Ends this side's direction."""
+    def receive(self, *, timeout: float | None = None) -> Operation[bytes | None]:
+        """The next message of the peer; ``None`` after its last one."""
+    def abort(self) -> None:
+        """Cuts the stream."""
+    def __aiter__(self) -> Self: ...
+    def __anext__(self) -> Operation[bytes]: ...
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+
+@final
+class RpcServer:
+    """Where clients of Seastar RPC connect: what :class:`~sbp_native.seastar.Server` is made of."""
+
+    def __new__(cls, listen: str, *, compression: Sequence[str], insecure_listen: bool = False) -> Self: ...
+    @property
+    def address(self) -> str:
+        """Where clients connect, ``host:port``."""
+    def next_calls(self) -> Operation[list[RpcCall]]:
+        """Up to 256 calls that wait; none when the server was closed."""
+    def reply_all(self, replies: Sequence[tuple[RpcCall, bytes | str | None]]) -> None:
+        """Answers calls: with what each returned as bytes, or with why it failed as a text, or with ``None`` where
+        there is no such verb.
+        """
+    def close(self) -> Operation[None]:
+        """Accepts nobody more, and ends all connections."""
+
+@final
+class RpcCall:
+    """A call of a client."""
+
+    @property
+    def verb(self) -> int:
+        """What is to be done."""
+    @property
+    def client(self) -> str:
+        """Where the client is, ``host:port``."""
+    @property
+    def isolation(self) -> bytes | None:
+        """The client's isolation cookie."""
+    @property
+    def time_left(self) -> float | None:
+        """For how many seconds the client still waits; ``None`` where it does not say."""
+    def arguments(self, takes: str) -> tuple[Any, ...]:
+        """The arguments, of these types. Raises ``ValueError`` where they are not of these types."""
+
+def seastar_connect(
+    address: str,
+    *,
+    compression: Sequence[str] = (),
+    isolation: Buffer | None = None,
+    timeout: float = 30.0,
+) -> Rpc:
+    """Connects to the Seastar RPC service at ``host:port``, and returns when both sides have said what they can.
+
+    ``compression`` are the ways to compress that the service is offered, the best first: ``"LZ4"``,
+    ``"LZ4_FRAGMENTED"``. ``isolation`` is a cookie by which the service may choose how it schedules the connection.
+    ``timeout`` is how long calls may take that are given no time of their own, in seconds. Raises ``SeastarLostError``
+    where no service can be reached.
+    """
+
+def seastar_aio_connect(
+    address: str,
+    *,
+    compression: Sequence[str] = (),
+    isolation: Buffer | None = None,
+    timeout: float = 30.0,
+) -> AsyncRpc:
+    """A service's client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
+
+def seastar_result(value: object, returns: str) -> bytes:
+    """What a handler has returned as the bytes of its reply."""
 
 @final
 class SpanReader:

@@ -67,6 +67,15 @@ __all__ = [
     "TankLostError",
     "TankUnknownNameError",
     "TankOutOfRangeError",
+    "SeastarError",
+    "SeastarFramingError",
+    "SeastarLimitError",
+    "SeastarCompressionError",
+    "SeastarPeerError",
+    "SeastarRefusedError",
+    "SeastarLostError",
+    "SeastarUnknownVerbError",
+    "SeastarOutOfRangeError",
 ]
 
 
@@ -318,3 +327,39 @@ class TankUnknownNameError(TankError, LookupError):
 
 class TankOutOfRangeError(TankError):
     """The message is not between the first one that the TANK broker keeps and the last one."""
+
+
+class SeastarError(RejectedError):
+    """A call to a Seastar RPC service failed, or was not sent."""
+
+
+class SeastarFramingError(SeastarError):
+    """A Seastar RPC peer's bytes are not those of the protocol, or not what the verb returns."""
+
+
+class SeastarLimitError(SeastarError, ValueError):
+    """Something is longer than a frame of Seastar RPC may be."""
+
+
+class SeastarCompressionError(SeastarError):
+    """A compressed frame of a Seastar RPC peer is damaged."""
+
+
+class SeastarPeerError(SeastarError):
+    """A Seastar RPC peer did what it should not, or a stream ended without its end."""
+
+
+class SeastarRefusedError(SeastarError):
+    """The handler of a verb has failed, and says why."""
+
+
+class SeastarLostError(SeastarError, ConnectionError):
+    """There is no connection to a Seastar RPC service, or it was lost."""
+
+
+class SeastarUnknownVerbError(SeastarError, LookupError):
+    """The Seastar RPC service has no such verb."""
+
+
+class SeastarOutOfRangeError(SeastarError, ValueError):
+    """A number is none that its type can have."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import sbp_native as sbp
-from sbp_native import _native, errors, tank, testing
+from sbp_native import _native, errors, seastar, tank, testing
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -239,6 +239,15 @@ TREE = """
     TankLostError TankError ConnectionError
     TankUnknownNameError TankError LookupError
     TankOutOfRangeError TankError -
+    SeastarError RejectedError -
+    SeastarFramingError SeastarError -
+    SeastarLimitError SeastarError ValueError
+    SeastarCompressionError SeastarError -
+    SeastarPeerError SeastarError -
+    SeastarRefusedError SeastarError -
+    SeastarLostError SeastarError ConnectionError
+    SeastarUnknownVerbError SeastarError LookupError
+    SeastarOutOfRangeError SeastarError ValueError
 """
 
 
@@ -299,7 +308,7 @@ def test_help_says_what_the_stub_says() -> None:
         if not isinstance(node, ast.ClassDef):
             continue
         found = next(
-            (getattr(module, node.name) for module in (sbp, testing, tank) if hasattr(module, node.name)), None
+            (getattr(module, node.name) for module in (sbp, testing, tank, seastar) if hasattr(module, node.name)), None
         )
         if found is None:
             continue
@@ -315,12 +324,12 @@ def test_help_says_what_the_stub_says() -> None:
     assert told > 150
 
 
-PAIRS = ("Client", "Stream", "Keyed", "Cursor", "Writer", "Batches", "KeyedWriter", "Broker")
+PAIRS = ("Client", "Stream", "Keyed", "Cursor", "Writer", "Batches", "KeyedWriter", "Broker", "Rpc", "RpcStream", "Verb")
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_class_and_its_twin_for_asyncio_take_the_same_arguments(name: str) -> None:
-    module = tank if hasattr(tank, name) else sbp
+    module = next((module for module in (tank, seastar) if hasattr(module, name)), sbp)
     blocking, asynchronous = getattr(module, name), getattr(module, f"Async{name}")
     methods = {member for member in dir(blocking) if not member.startswith("_") and callable(getattr(blocking, member))}
     assert methods <= set(dir(asynchronous))

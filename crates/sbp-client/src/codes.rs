@@ -89,6 +89,32 @@ sbp_messages::error_codes! {
     9308 TANK_OUT_OF_RANGE Never not_done
         "the message is not between the first one that the TANK broker keeps and the last one"
         "read on, which begins with the first message kept where older ones are gone; or begin within what `partitions` says"
+
+    // What goes wrong with peers that speak Seastar RPC.
+    9401 SEASTAR_FRAMING Never not_done
+        "bytes of a Seastar RPC peer are not those of the protocol, or not what the verb returns"
+        "check that the address is that of a Seastar RPC service, and the types that the verb takes and returns"
+    9402 SEASTAR_LIMIT Never not_done
+        "something is longer than a frame of Seastar RPC may be, or is empty where it may not"
+        "send less at once: a frame has at most 64 MiB; messages of a stream have at least one byte"
+    9403 SEASTAR_COMPRESSION Never not_done
+        "a compressed frame of a Seastar RPC peer is damaged"
+        "connect without `compression`, and look at what stands between the two"
+    9404 SEASTAR_PEER Never not_done
+        "a Seastar RPC peer did what it should not, or a stream ended without its end"
+        "the message says what; check the service's version, and whether it failed while the stream went on"
+    9405 SEASTAR_REFUSED Never not_done
+        "the handler of a verb has failed"
+        "the message is the handler's"
+    9406 SEASTAR_LOST Later not_done
+        "there is no connection to a Seastar RPC service, or it was lost"
+        "check the address, and that the service runs and can be reached"
+    9407 SEASTAR_UNKNOWN_VERB Never not_done
+        "the Seastar RPC service has no such verb"
+        "check the number of the verb, and the service's version"
+    9408 SEASTAR_OUT_OF_RANGE Never not_done
+        "a number is none that its type can have"
+        "give a number in the range of the type, or declare the verb with a wider one if that is what the service takes"
 }
 
 /// The rule of any code: of this side's here, of a server's in its own table.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::process::blocking::block_on;
 use crate::process::owned::Owned;
@@ -61,4 +62,12 @@ where
 {
     let work = work(owner.owned().get(py)?.clone(), duration(timeout)?);
     block_on(py, work)?.map_err(|failure| failure.into().into_python(py))
+}
+
+/// What a pickle carries of a client that is made by a function of this module from an address and keywords.
+pub(crate) fn made_anew<'py>(maker: &str, address: &str, keywords: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+    let py = keywords.py();
+    let partial = py.import("functools")?.getattr("partial")?;
+    let maker = partial.call((py.import("sbp_native._native")?.getattr(maker)?,), Some(keywords))?;
+    Ok((maker, (address,)).into_pyobject(py)?.into_any())
 }

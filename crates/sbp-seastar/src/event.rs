@@ -91,7 +91,7 @@ pub enum Event {
 #[non_exhaustive]
 pub enum CallFailure {
     /// No reply came in time. The server may still carry out the request.
-    #[error("no reply before the deadline")]
+    #[error("no reply came in time")]
     DeadlineExceeded,
     /// The connection was closed before the reply came.
     #[error("the connection was closed before the reply came")]

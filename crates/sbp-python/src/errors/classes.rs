@@ -65,6 +65,14 @@ pub(crate) fn of(code: ErrorCode) -> &'static str {
         codes::TANK_LOST => "TankLostError",
         codes::TANK_UNKNOWN_NAME => "TankUnknownNameError",
         codes::TANK_OUT_OF_RANGE => "TankOutOfRangeError",
+        codes::SEASTAR_FRAMING => "SeastarFramingError",
+        codes::SEASTAR_LIMIT => "SeastarLimitError",
+        codes::SEASTAR_COMPRESSION => "SeastarCompressionError",
+        codes::SEASTAR_PEER => "SeastarPeerError",
+        codes::SEASTAR_REFUSED => "SeastarRefusedError",
+        codes::SEASTAR_LOST => "SeastarLostError",
+        codes::SEASTAR_UNKNOWN_VERB => "SeastarUnknownVerbError",
+        codes::SEASTAR_OUT_OF_RANGE => "SeastarOutOfRangeError",
         // The server failed inside, or has a number that this build does not know.
         _ => "ServerError",
     }

@@ -12,6 +12,7 @@ use sbp_client::codes;
 use sbp_client::{ClientError, ErrorKind};
 use sbp_gateway::tank::TankError as TankListenError;
 use sbp_messages::{ErrorCode, Retry};
+use sbp_peers::seastar::HostError;
 use sbp_proxy::{ListenError, ProxyError};
 use sbp_server::StartError;
 
@@ -93,6 +94,17 @@ pub(crate) fn from_proxy(py: Python<'_>, error: &ProxyError) -> PyErr {
         ProxyError::Listen(ListenError::InvalidAddress { .. }) | ProxyError::InsecureListen { .. } => {
             codes::BAD_SERVER_CONFIG
         }
+        _ => codes::SERVER_NOT_STARTED,
+    };
+    local(py, code, &with_causes(error))
+}
+
+/// The exception for a server of another protocol that did not start.
+pub(crate) fn from_host(py: Python<'_>, error: &HostError) -> PyErr {
+    let code = match error {
+        HostError::Address { .. } | HostError::Insecure { .. } => codes::BAD_SERVER_CONFIG,
+        HostError::Listen(ListenError::PortTaken { .. }) => codes::PORT_TAKEN,
+        HostError::Listen(ListenError::InvalidAddress { .. }) => codes::BAD_SERVER_CONFIG,
         _ => codes::SERVER_NOT_STARTED,
     };
     local(py, code, &with_causes(error))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use sbp_client::{ClientError, PeerOutcome, codes};
 use sbp_messages::ErrorCode;
+use sbp_peers::seastar::{SeastarError, SeastarErrorKind};
 use sbp_peers::tank::{TankError, TankErrorKind};
 use sbp_record::{BatchError, SchemaError};
 use sbp_types::Offset;
@@ -49,11 +50,7 @@ impl From<ClientError> for Failure {
 
 impl From<TankError> for Failure {
     fn from(error: TankError) -> Self {
-        let outcome = match (error.is_certain(), error.is_retriable()) {
-            (false, _) => PeerOutcome::Unknown,
-            (true, true) => PeerOutcome::RefusedForNow,
-            (true, false) => PeerOutcome::Refused,
-        };
+        let outcome = outcome_of(error.is_certain(), error.is_retriable());
         let mut told = ClientError::of_peer(code_of(error.kind()), error.what(), outcome, error.endpoint());
         if let Some(place) = error.place() {
             told = told.with_stream_name(&place);
@@ -62,6 +59,45 @@ impl From<TankError> for Failure {
             told = told.with_offset(Offset(sequence));
         }
         Self::Client(told)
+    }
+}
+
+impl From<SeastarError> for Failure {
+    fn from(error: SeastarError) -> Self {
+        let outcome = outcome_of(error.is_certain(), error.is_retriable());
+        let what = match error.verb() {
+            Some(verb) => format!("{} (verb {verb})", error.what()),
+            None => error.what().to_owned(),
+        };
+        let code = match (error.is_timeout(), error.is_certain()) {
+            (true, true) => codes::DEADLINE_BEFORE_SEND,
+            (true, false) => codes::DEADLINE_AFTER_SEND,
+            (false, _) => code_of_seastar(error.kind()),
+        };
+        Self::Client(ClientError::of_peer(code, what, outcome, error.endpoint()))
+    }
+}
+
+/// What is known of a call that has failed.
+fn outcome_of(is_certain: bool, is_retriable: bool) -> PeerOutcome {
+    match (is_certain, is_retriable) {
+        (false, _) => PeerOutcome::Unknown,
+        (true, true) => PeerOutcome::RefusedForNow,
+        (true, false) => PeerOutcome::Refused,
+    }
+}
+
+/// The number of an error of a Seastar RPC peer, which has a row in the table of all.
+fn code_of_seastar(kind: SeastarErrorKind) -> ErrorCode {
+    match kind {
+        SeastarErrorKind::Framing => codes::SEASTAR_FRAMING,
+        SeastarErrorKind::Limit => codes::SEASTAR_LIMIT,
+        SeastarErrorKind::Compression => codes::SEASTAR_COMPRESSION,
+        SeastarErrorKind::Refused => codes::SEASTAR_REFUSED,
+        SeastarErrorKind::Lost => codes::SEASTAR_LOST,
+        SeastarErrorKind::UnknownVerb => codes::SEASTAR_UNKNOWN_VERB,
+        SeastarErrorKind::OutOfRange => codes::SEASTAR_OUT_OF_RANGE,
+        _ => codes::SEASTAR_PEER,
     }
 }
 

@@ -12,7 +12,7 @@ use sbp_peers::tank::{Broker as PeerBroker, BrokerConfig};
 use super::arguments;
 use crate::api::pair::blocking_and_asyncio;
 use crate::bridge::{Operation, RunningLoop};
-use crate::owner::{Owner, block};
+use crate::owner::{Owner, block, made_anew};
 use crate::process::blocking::block_on;
 use crate::process::fork::{self, Holder};
 use crate::process::owned::Owned;
@@ -252,7 +252,5 @@ blocking_and_asyncio! {
 fn reduce<'py>(py: Python<'py>, core: &BrokerCore, maker: &str) -> PyResult<Bound<'py, PyAny>> {
     let keywords = PyDict::new(py);
     keywords.set_item("timeout", core.timeout)?;
-    let partial = py.import("functools")?.getattr("partial")?;
-    let maker = partial.call((py.import("sbp_native._native")?.getattr(maker)?,), Some(&keywords))?;
-    Ok((maker, (&core.address,)).into_pyobject(py)?.into_any())
+    made_anew(maker, &core.address, &keywords)
 }
