@@ -324,7 +324,19 @@ def test_help_says_what_the_stub_says() -> None:
     assert told > 150
 
 
-PAIRS = ("Client", "Stream", "Keyed", "Cursor", "Writer", "Batches", "KeyedWriter", "Broker", "Rpc", "RpcStream", "Verb")
+PAIRS = (
+    "Client",
+    "Stream",
+    "Keyed",
+    "Cursor",
+    "Writer",
+    "Batches",
+    "KeyedWriter",
+    "Broker",
+    "Rpc",
+    "RpcStream",
+    "Verb",
+)
 
 
 @pytest.mark.parametrize("name", PAIRS)
