@@ -140,6 +140,10 @@ class Server:
     async def _finish(self, call: RpcCall, verb: _Verb, result: Any) -> None:
         try:
             value = await result
+        except asyncio.CancelledError:
+            # The call has no reply, and ends here: this frame may live on in the traceback.
+            del call
+            raise
         except Exception as error:
             self._failed(call, verb, error)
             return
