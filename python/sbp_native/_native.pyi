@@ -48,6 +48,10 @@ _Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 _Headers: TypeAlias = Mapping[str, Buffer | None] | Sequence[tuple[str, Buffer | None]]
 # A place in a partition of a TANK topic: a sequence number; "earliest" or "latest", also with a number of messages.
 _TankPlace: TypeAlias = int | str | Relative
+# A place in a segment of a Pravega stream: a byte; "earliest" or "latest".
+_PravegaPlace: TypeAlias = int | Literal["earliest", "latest"]
+# A segment of a stream: its name, or its number in the stream.
+_Segment: TypeAlias = str | int
 _Retention: TypeAlias = timedelta | float | Literal["forever"]
 
 __all__ = [
@@ -57,6 +61,8 @@ __all__ = [
     "AsyncClient",
     "AsyncCursor",
     "AsyncKeyed",
+    "AsyncPravega",
+    "AsyncPravegaWriter",
     "AsyncRpc",
     "AsyncRpcStream",
     "AsyncStream",
@@ -80,6 +86,8 @@ __all__ = [
     "PartitionInfo",
     "Payload",
     "Positions",
+    "Pravega",
+    "PravegaWriter",
     "Proxy",
     "ProxyRule",
     "RangeInfo",
@@ -90,6 +98,7 @@ __all__ = [
     "RpcCall",
     "RpcServer",
     "RpcStream",
+    "SegmentInfo",
     "Server",
     "SpanReader",
     "Stream",
@@ -108,6 +117,8 @@ __all__ = [
     "io_threads_attach",
     "io_threads_drop",
     "pack_varints",
+    "pravega_aio_connect",
+    "pravega_connect",
     "run_cli",
     "seastar_aio_connect",
     "seastar_connect",
@@ -2200,6 +2211,215 @@ class AsyncKeyed:
         """Where each of its streams begins and ends now."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
+
+@final
+class SegmentInfo:
+    """A segment of a Pravega stream."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+    @property
+    def segment_id(self) -> int:
+        """Its number in the stream."""
+    @property
+    def start(self) -> int:
+        """The first byte that is kept."""
+    @property
+    def length(self) -> int:
+        """The byte behind the last one."""
+    @property
+    def sealed(self) -> bool:
+        """Whether nothing more is appended to it."""
+    @property
+    def keys(self) -> tuple[float, float]:
+        """The positions of the routing keys that belong to it: from the first to below the second."""
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Pravega:
+    """A client of Pravega, for blocking code. Threads may share it; a forked child needs its own.
+
+    With a controller it finds the server of each segment. With the address of a segment store it needs none: all
+    segments are there then, and a stream is made of those numbered from 0 on in epoch 0. Connections are made when
+    they are needed, and anew when they are lost. Errors are those of the table from 9501 on, below
+    :class:`~sbp_native.errors.PravegaError`; a call that changes something and may have been carried out raises
+    ``IndeterminateError``. ``timeout`` is how long a call may take, in seconds; without, as long as :func:`connect`
+    was told.
+    """
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the controller, or of the segment store."""
+    def writer(self, stream: str) -> PravegaWriter:
+        """A writer of events for the stream ``scope/stream``, which asks for its segments when it is first used."""
+    def read(
+        self,
+        stream: str,
+        *,
+        start: _PravegaPlace | Mapping[_Segment, _PravegaPlace] = "earliest",
+        end: _PravegaPlace | Mapping[_Segment, _PravegaPlace | None] | None = None,
+        timeout: float | None = None,
+    ) -> Batches:
+        """The events of the stream ``scope/stream`` as batches; those of one segment in their order.
+
+        ``start`` is ``"earliest"`` or ``"latest"``, ``end`` is ``"latest"`` or ``None``: then reading goes on and waits
+        for what is written. Both may be mappings from segments to such places or to bytes of the segment at which an
+        event begins; the segments named are those that are read, and none that follow them. Without a mapping the
+        segments that follow a sealed one are read behind it. "Earliest" and "latest" are what they are when reading
+        begins. ``timeout`` is how long a step may take; one that goes on waits so long for an event before it raises
+        ``TimeoutError``, or for ever without it. After an error the next step goes on.
+
+        Batches are those of streams: ``stream`` is the segment's name, ``stream_id`` its number, offsets are the bytes
+        at which events begin. Events have no key and no time (0).
+
+        Raises ``PravegaOutOfRangeError`` where the segment was truncated before it was read, and goes on behind the
+        gap; ``PravegaFramingError`` where bytes are no events, behind which nothing can be read. Pravega wire
+        protocol: Read Segment.
+        """
+    def scopes(self, *, timeout: float | None = None) -> list[str]:
+        """The scopes that the controller has, Pravega's own among them."""
+    def streams(self, scope: str, *, timeout: float | None = None) -> list[str]:
+        """The streams of a scope, each as ``scope/stream``, Pravega's own among them (``_MARK…``, ``_RG…``)."""
+    def segments(self, stream: str, *, timeout: float | None = None) -> list[SegmentInfo]:
+        """The segments of a stream that are open. Raises ``PravegaUnknownNameError``."""
+    def create_scope(self, scope: str, *, timeout: float | None = None) -> None:
+        """Makes a scope; raises ``PravegaRefusedError`` if it exists. A segment store alone has none: no effect."""
+    def create_stream(self, stream: str, segments: int = 1, *, timeout: float | None = None) -> None:
+        """Makes a stream with so many segments. Raises ``PravegaRefusedError`` if it exists."""
+    def seal_stream(self, stream: str, *, timeout: float | None = None) -> None:
+        """Nothing more is written to the stream from then on."""
+    def delete_stream(self, stream: str, *, timeout: float | None = None) -> None:
+        """Removes a stream that is sealed."""
+    def truncate_segment(self, stream: str, segment: _Segment, offset: int, *, timeout: float | None = None) -> None:
+        """Removes the bytes of a segment that are before ``offset``. Pravega wire protocol: type 38."""
+    def stats(self) -> dict[str, int]:
+        """Counters since the client was made: ``events`` that were read, events that were ``written``, and
+        ``lost_bytes``, which were gone before they were read.
+        """
+    def close(self) -> None:
+        """Ends the connections. What has no answer yet fails; whether it was done is not known then."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class PravegaWriter:
+    """Writes events to a stream of Pravega, each exactly once, for blocking code. Threads may share it.
+
+    Events with the same key are read in the order in which they were written. Each segment has one append under way;
+    what comes meanwhile goes with the next one, so that threads that write at the same time share appends. After a
+    connection is lost the server says which events it has, and the others are sent again, for up to two minutes.
+    """
+
+    @property
+    def stream(self) -> str:
+        """``scope/stream``."""
+    def append(self, event: Buffer, key: str | None = None, *, timeout: float | None = None) -> None:
+        """Writes an event, and returns when it is stored. ``event`` is bytes-like, of 8 MiB at most.
+
+        ``key`` is its routing key: the segment that it goes to is chosen by it; without one they take turns.
+
+        Raises ``PravegaLimitError``, ``PravegaRefusedError`` where the stream is sealed, ``PravegaUnknownNameError``
+        where there is none, ``IndeterminateError`` where it may be stored. After ``OutcomeUnknownTimeoutError`` it is
+        written nevertheless, once. Pravega wire protocol: Setup Append, Append Block End.
+        """
+    def append_many(
+        self, events: Iterable[Buffer | tuple[str | None, Buffer]], *, timeout: float | None = None
+    ) -> None:
+        """Writes events, each bytes-like or a pair ``(key, event)``, and returns when all are stored.
+
+        They are not stored all or none: after an error some may be. Errors are those of :meth:`append`.
+        """
+    def close(self) -> None:
+        """Waits until everything is stored, or is known not to be."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+
+@final
+class AsyncPravega:
+    """A client of Pravega, for asyncio; see :class:`~sbp_native.pravega.Pravega`.
+
+    It connects when it is awaited or entered.
+    """
+
+    @property
+    def address(self) -> str:
+        """``host:port`` of the controller, or of the segment store."""
+    def writer(self, stream: str) -> AsyncPravegaWriter:
+        """A writer of events for the stream ``scope/stream``, which asks for its segments when it is first used."""
+    def read(
+        self,
+        stream: str,
+        *,
+        start: _PravegaPlace | Mapping[_Segment, _PravegaPlace] = "earliest",
+        end: _PravegaPlace | Mapping[_Segment, _PravegaPlace | None] | None = None,
+        timeout: float | None = None,
+    ) -> AsyncBatches:
+        """The events of a stream as batches, for ``async for``; see :meth:`~sbp_native.pravega.Pravega.read`."""
+    def scopes(self, *, timeout: float | None = None) -> Operation[list[str]]:
+        """The scopes that the controller has, Pravega's own among them."""
+    def streams(self, scope: str, *, timeout: float | None = None) -> Operation[list[str]]:
+        """The streams of a scope, each as ``scope/stream``, Pravega's own among them (``_MARK…``, ``_RG…``)."""
+    def segments(self, stream: str, *, timeout: float | None = None) -> Operation[list[SegmentInfo]]:
+        """The segments of a stream that are open. Raises ``PravegaUnknownNameError``."""
+    def create_scope(self, scope: str, *, timeout: float | None = None) -> Operation[None]:
+        """Makes a scope; raises ``PravegaRefusedError`` if it exists. A segment store alone has none: no effect."""
+    def create_stream(self, stream: str, segments: int = 1, *, timeout: float | None = None) -> Operation[None]:
+        """Makes a stream with so many segments. Raises ``PravegaRefusedError`` if it exists."""
+    def seal_stream(self, stream: str, *, timeout: float | None = None) -> Operation[None]:
+        """Nothing more is written to the stream from then on."""
+    def delete_stream(self, stream: str, *, timeout: float | None = None) -> Operation[None]:
+        """Removes a stream that is sealed."""
+    def truncate_segment(
+        self, stream: str, segment: _Segment, offset: int, *, timeout: float | None = None
+    ) -> Operation[None]:
+        """Removes the bytes of a segment that are before ``offset``. Pravega wire protocol: type 38."""
+    def stats(self) -> dict[str, int]:
+        """Counters since the client was made: ``events`` that were read, events that were ``written``, and
+        ``lost_bytes``, which were gone before they were read.
+        """
+    def close(self) -> Operation[None]:
+        """Ends the connections. What has no answer yet fails; whether it was done is not known then."""
+    def __await__(self) -> Generator[Any, None, Self]: ...
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class AsyncPravegaWriter:
+    """Writes events to a stream of Pravega, each exactly once, for asyncio; see
+    :class:`~sbp_native.pravega.PravegaWriter`. Tasks that write at the same time share appends.
+    """
+
+    @property
+    def stream(self) -> str:
+        """``scope/stream``."""
+    def append(self, event: Buffer, key: str | None = None, *, timeout: float | None = None) -> Operation[None]:
+        """Writes an event; see :meth:`~sbp_native.pravega.PravegaWriter.append`."""
+    def append_many(
+        self, events: Iterable[Buffer | tuple[str | None, Buffer]], *, timeout: float | None = None
+    ) -> Operation[None]:
+        """Writes events; see :meth:`~sbp_native.pravega.PravegaWriter.append_many`."""
+    def close(self) -> Operation[None]:
+        """Waits until everything is stored, or is known not to be."""
+    def __aenter__(self) -> Operation[Self]: ...
+    def __aexit__(self, *_exception: object) -> Operation[None]: ...
+
+def pravega_connect(
+    controller: str | None = None, *, segment_store: str | None = None, timeout: float = 30.0, token: str = ""
+) -> Pravega:
+    """Connects to the Pravega controller at ``host:port``, or to a segment store, and returns when it has answered.
+
+    Give one of the two. ``timeout`` is how long calls may take that are given no time of their own, in seconds;
+    ``token`` a delegation token that segment stores ask for. Raises ``PravegaLostError`` where no server is reached.
+    """
+
+def pravega_aio_connect(
+    controller: str | None = None, *, segment_store: str | None = None, timeout: float = 30.0, token: str = ""
+) -> AsyncPravega:
+    """A client of Pravega for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 
 @final
 class TopicInfo:

@@ -76,6 +76,14 @@ __all__ = [
     "SeastarLostError",
     "SeastarUnknownVerbError",
     "SeastarOutOfRangeError",
+    "PravegaError",
+    "PravegaFramingError",
+    "PravegaLimitError",
+    "PravegaPeerError",
+    "PravegaRefusedError",
+    "PravegaLostError",
+    "PravegaUnknownNameError",
+    "PravegaOutOfRangeError",
 ]
 
 
@@ -363,3 +371,35 @@ class SeastarUnknownVerbError(SeastarError, LookupError):
 
 class SeastarOutOfRangeError(SeastarError, ValueError):
     """A number is none that its type can have."""
+
+
+class PravegaError(RejectedError):
+    """A call to Pravega failed; it was certainly not done."""
+
+
+class PravegaFramingError(PravegaError):
+    """A Pravega server's bytes are not those of its protocol, or a segment's bytes are no events."""
+
+
+class PravegaLimitError(PravegaError, ValueError):
+    """Something is longer than Pravega, or this side, takes."""
+
+
+class PravegaPeerError(PravegaError):
+    """A Pravega server answered something else than it was asked."""
+
+
+class PravegaRefusedError(PravegaError):
+    """A Pravega server did not do what was asked."""
+
+
+class PravegaLostError(PravegaError, ConnectionError):
+    """There is no connection to a Pravega server, or it was lost."""
+
+
+class PravegaUnknownNameError(PravegaError, LookupError):
+    """Pravega has no such scope, stream or segment."""
+
+
+class PravegaOutOfRangeError(PravegaError):
+    """The events are before the first byte that the segment keeps."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import sbp_native as sbp
+import sbp_native.pravega
 import sbp_native.seastar
 import sbp_native.spark
 import sbp_native.tank
@@ -30,12 +31,14 @@ def public() -> list[str]:
         "sbp_native._native.aio_connect",
         "sbp_native._native.tank_connect",
         "sbp_native._native.tank_aio_connect",
-        *(f"sbp_native.tank.{name}" for name in sbp_native.tank.__all__ if name not in whole | {"aio", "connect"}),
+        "sbp_native._native.pravega_connect",
+        "sbp_native._native.pravega_aio_connect",
         "sbp_native._native.seastar_connect",
         "sbp_native._native.seastar_aio_connect",
         *(
-            f"sbp_native.seastar.{name}"
-            for name in sbp_native.seastar.__all__
+            f"{module.__name__}.{name}"
+            for module in (sbp_native.tank, sbp_native.pravega, sbp_native.seastar)
+            for name in module.__all__
             if name not in whole | {"aio", "connect"}
         ),
         *(f"sbp_native.spark.{name}" for name in sbp_native.spark.__all__),

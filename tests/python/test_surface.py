@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import sbp_native as sbp
-from sbp_native import _native, errors, seastar, tank, testing
+from sbp_native import _native, errors, pravega, seastar, tank, testing
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -308,7 +308,12 @@ def test_help_says_what_the_stub_says() -> None:
         if not isinstance(node, ast.ClassDef):
             continue
         found = next(
-            (getattr(module, node.name) for module in (sbp, testing, tank, seastar) if hasattr(module, node.name)), None
+            (
+                getattr(module, node.name)
+                for module in (sbp, testing, tank, pravega, seastar)
+                if hasattr(module, node.name)
+            ),
+            None,
         )
         if found is None:
             continue
@@ -336,12 +341,14 @@ PAIRS = (
     "Rpc",
     "RpcStream",
     "Verb",
+    "Pravega",
+    "PravegaWriter",
 )
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_class_and_its_twin_for_asyncio_take_the_same_arguments(name: str) -> None:
-    module = next((module for module in (tank, seastar) if hasattr(module, name)), sbp)
+    module = next(module for module in (tank, pravega, seastar, sbp) if hasattr(module, name))
     blocking, asynchronous = getattr(module, name), getattr(module, f"Async{name}")
     methods = {member for member in dir(blocking) if not member.startswith("_") and callable(getattr(blocking, member))}
     assert methods <= set(dir(asynchronous))

@@ -115,6 +115,28 @@ sbp_messages::error_codes! {
     9408 SEASTAR_OUT_OF_RANGE Never not_done
         "a number is none that its type can have"
         "give a number in the range of the type, or declare the verb with a wider one if that is what the service takes"
+    // What goes wrong with Pravega's servers.
+    9501 PRAVEGA_FRAMING Never not_done
+        "bytes of a Pravega server are not those of its protocol, or bytes of a segment are no events"
+        "check that the address is that of a segment store, or of a controller; a byte stream has no events and cannot be read as such"
+    9502 PRAVEGA_LIMIT Never not_done
+        "something is longer than Pravega, or this side, takes"
+        "write events of 8 MiB at most; where the server sent it, look at what it keeps"
+    9504 PRAVEGA_PEER Never not_done
+        "a Pravega server answered something else than it was asked"
+        "check that the address is that of a segment store, or of a controller, and its version"
+    9505 PRAVEGA_REFUSED Later not_done
+        "a Pravega server did not do what was asked"
+        "the message says why; where it can be tried again, wait a moment"
+    9506 PRAVEGA_LOST Later not_done
+        "there is no connection to a Pravega server, or it was lost"
+        "check the address, and that controller and segment store run and can be reached"
+    9507 PRAVEGA_UNKNOWN_NAME Never not_done
+        "Pravega has no such scope, stream or segment"
+        "create the stream, or check its name, which is written scope/stream"
+    9508 PRAVEGA_OUT_OF_RANGE Never not_done
+        "the events are before the first byte that the segment keeps"
+        "read on, which begins with the first event kept; or begin within what `segments` says"
 }
 
 /// The rule of any code: of this side's here, of a server's in its own table.

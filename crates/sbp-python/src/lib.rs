@@ -21,6 +21,7 @@ mod errors;
 mod interpreter;
 mod memory;
 mod owner;
+mod pravega;
 mod process;
 mod read;
 mod requests;
@@ -74,6 +75,11 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<service::proxy::ProxyRule>()?;
     module.add_class::<arguments::relative_position::Relative>()?;
     module.add_class::<service::server::Server>()?;
+    module.add_class::<pravega::client::AsyncPravega>()?;
+    module.add_class::<pravega::client::Pravega>()?;
+    module.add_class::<pravega::results::SegmentInfo>()?;
+    module.add_class::<pravega::writer::AsyncPravegaWriter>()?;
+    module.add_class::<pravega::writer::PravegaWriter>()?;
     module.add_class::<tank::broker::AsyncBroker>()?;
     module.add_class::<tank::broker::Broker>()?;
     module.add_class::<tank::results::PartitionInfo>()?;
@@ -109,6 +115,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(seastar::rpc::seastar_aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(seastar::rpc::seastar_connect, module)?)?;
     module.add_function(wrap_pyfunction!(seastar::server::seastar_result, module)?)?;
+    module.add_function(wrap_pyfunction!(pravega::client::pravega_aio_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(pravega::client::pravega_connect, module)?)?;
     module.add_function(wrap_pyfunction!(tank::broker::tank_aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(tank::broker::tank_connect, module)?)?;
     module.add_function(wrap_pyfunction!(tank::spans::tank_bounds, module)?)?;

@@ -73,6 +73,13 @@ pub(crate) fn of(code: ErrorCode) -> &'static str {
         codes::SEASTAR_LOST => "SeastarLostError",
         codes::SEASTAR_UNKNOWN_VERB => "SeastarUnknownVerbError",
         codes::SEASTAR_OUT_OF_RANGE => "SeastarOutOfRangeError",
+        codes::PRAVEGA_FRAMING => "PravegaFramingError",
+        codes::PRAVEGA_LIMIT => "PravegaLimitError",
+        codes::PRAVEGA_PEER => "PravegaPeerError",
+        codes::PRAVEGA_REFUSED => "PravegaRefusedError",
+        codes::PRAVEGA_LOST => "PravegaLostError",
+        codes::PRAVEGA_UNKNOWN_NAME => "PravegaUnknownNameError",
+        codes::PRAVEGA_OUT_OF_RANGE => "PravegaOutOfRangeError",
         // The server failed inside, or has a number that this build does not know.
         _ => "ServerError",
     }

@@ -15,6 +15,7 @@ use sbp_locks::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use crate::read::pravega::PravegaSource;
 use crate::read::source::Source;
 use crate::read::tank::TankSource;
 use crate::requests::Failure;
@@ -26,6 +27,8 @@ pub(crate) enum AnySource {
     Sbp(Source),
     /// Partitions of a TANK topic.
     Tank(TankSource),
+    /// Segments of a Pravega stream.
+    Pravega(PravegaSource),
 }
 
 impl AnySource {
@@ -34,6 +37,7 @@ impl AnySource {
         match self {
             Self::Sbp(source) => source.open(timeout).await,
             Self::Tank(source) => source.open(timeout).await,
+            Self::Pravega(source) => source.open(timeout).await,
         }
     }
 
@@ -41,6 +45,7 @@ impl AnySource {
         match self {
             Self::Sbp(source) => source.next(timeout).await,
             Self::Tank(source) => source.next(timeout).await,
+            Self::Pravega(source) => source.next(timeout).await,
         }
     }
 
@@ -52,7 +57,7 @@ impl AnySource {
     fn columns(&self) -> Result<SchemaRef, String> {
         match self {
             Self::Sbp(source) => source.columns(),
-            Self::Tank(_) => Ok(sbp_record::Batch::record_schema()),
+            Self::Tank(_) | Self::Pravega(_) => Ok(sbp_record::Batch::record_schema()),
         }
     }
 
@@ -60,6 +65,7 @@ impl AnySource {
         match self {
             Self::Sbp(source) => source.close(),
             Self::Tank(source) => source.close(),
+            Self::Pravega(source) => source.close(),
         }
     }
 }

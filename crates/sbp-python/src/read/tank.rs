@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sbp_client::{ClientError, PeerOutcome, codes};
 use sbp_peers::tank::{Broker, End, ReadBatch, ReadOptions, ReadPart, Reader, TankError, TankErrorKind};
 use sbp_record::Source;
 use sbp_types::StreamId;
 
-use crate::requests::Failure;
+use crate::requests::{Effect, Failure, late, within};
 use crate::results::batch::Batch;
 
 /// A broker, and how long its calls may take.
@@ -33,15 +32,6 @@ pub(crate) struct TankCounters {
     pub(crate) lost: AtomicU64,
 }
 
-/// What a call does to the broker, which says what it means that its time is over.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effect {
-    /// It changes nothing.
-    None,
-    /// It may have been carried out.
-    Perhaps,
-}
-
 impl TankClient {
     /// Bounds a call.
     pub(crate) async fn within<T>(
@@ -51,20 +41,12 @@ impl TankClient {
         call: impl Future<Output = Result<T, TankError>>,
     ) -> Result<T, Failure> {
         let limit = timeout.unwrap_or(self.timeout);
-        match tokio::time::timeout(limit, call).await {
-            Ok(ended) => Ok(ended?),
-            Err(_) => Err(self.late(limit, effect)),
-        }
+        within(limit, effect, "broker", &self.broker.address(), call).await
     }
 
     /// The broker has not answered for so long.
     pub(crate) fn late(&self, limit: Duration, effect: Effect) -> Failure {
-        let (code, outcome) = match effect {
-            Effect::None => (codes::DEADLINE_BEFORE_SEND, PeerOutcome::RefusedForNow),
-            Effect::Perhaps => (codes::DEADLINE_AFTER_SEND, PeerOutcome::Unknown),
-        };
-        let what = format!("the broker has not answered within {limit:?}");
-        Failure::Client(ClientError::of_peer(code, what, outcome, Some(&self.broker.address())))
+        late(limit, effect, "broker", &self.broker.address())
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use sbp_client::{ClientError, PeerOutcome, codes};
 use sbp_messages::ErrorCode;
+use sbp_peers::pravega::{PravegaError, PravegaErrorKind};
 use sbp_peers::seastar::{SeastarError, SeastarErrorKind};
 use sbp_peers::tank::{TankError, TankErrorKind};
 use sbp_record::{BatchError, SchemaError};
@@ -45,6 +46,29 @@ impl Failure {
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
         Self::Client(error)
+    }
+}
+
+impl From<PravegaError> for Failure {
+    fn from(error: PravegaError) -> Self {
+        let code = match error.kind() {
+            PravegaErrorKind::Framing => codes::PRAVEGA_FRAMING,
+            PravegaErrorKind::Limit => codes::PRAVEGA_LIMIT,
+            PravegaErrorKind::Refused => codes::PRAVEGA_REFUSED,
+            PravegaErrorKind::Lost => codes::PRAVEGA_LOST,
+            PravegaErrorKind::UnknownName => codes::PRAVEGA_UNKNOWN_NAME,
+            PravegaErrorKind::OutOfRange => codes::PRAVEGA_OUT_OF_RANGE,
+            _ => codes::PRAVEGA_PEER,
+        };
+        let outcome = outcome_of(error.is_certain(), error.is_retriable());
+        let mut told = ClientError::of_peer(code, error.what(), outcome, error.endpoint());
+        if let Some(place) = error.place() {
+            told = told.with_stream_name(place);
+        }
+        if let Some(offset) = error.offset() {
+            told = told.with_offset(Offset(offset));
+        }
+        Self::Client(told)
     }
 }
 

@@ -3,6 +3,7 @@
 mod described;
 mod failure;
 mod key;
+mod limit;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use sbp_types::{Offset, StreamId, TimestampMs};
 pub(crate) use self::described::{Described, name_of};
 pub(crate) use self::failure::Failure;
 pub(crate) use self::key::Key;
+pub(crate) use self::limit::{Effect, late, within};
 
 /// A call about one stream: its errors say which.
 async fn about<T>(key: &Key, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

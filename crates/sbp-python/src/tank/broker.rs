@@ -18,8 +18,8 @@ use crate::process::fork::{self, Holder};
 use crate::process::owned::Owned;
 use crate::process::runtime;
 use crate::read::shared_source::AnySource;
-use crate::read::tank::{Effect, TankClient, TankSource};
-use crate::requests::Failure;
+use crate::read::tank::{TankClient, TankSource};
+use crate::requests::{Effect, Failure};
 use crate::time::seconds;
 
 /// What the Python objects of one broker share. It holds no Python object, so that I/O threads may drop it.

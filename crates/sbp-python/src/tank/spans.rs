@@ -22,8 +22,8 @@ use crate::errors;
 use crate::memory::arrow;
 use crate::owner::{Owner, block};
 use crate::process::runtime;
-use crate::read::tank::{Effect, TankClient};
-use crate::requests::Failure;
+use crate::read::tank::TankClient;
+use crate::requests::{Effect, Failure};
 use crate::time::seconds;
 
 /// How long to wait before a broker is asked again that could not answer for the moment.
