@@ -2330,7 +2330,7 @@ class PravegaWriter:
     ) -> None:
         """Writes events, each bytes-like or a pair ``(key, event)``, and returns when all are stored.
 
-        They are not stored all or none: after an error some may be. Errors are those of :meth:`append`.
+        They are not stored all or none: after an error some may be. Errors are those of ``append``.
         """
     def close(self) -> None:
         """Waits until everything is stored, or is known not to be."""

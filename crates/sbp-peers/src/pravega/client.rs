@@ -68,7 +68,7 @@ struct Inner {
 
 #[derive(Debug)]
 enum Place {
-    Controller(Controller),
+    Controller(Box<Controller>),
     /// The address of a segment store.
     Store(String),
 }
@@ -89,7 +89,12 @@ impl Pravega {
             let what = format!("{address:?} is no address, which is written host:port");
             PravegaError::new(PravegaErrorKind::Lost, what).for_good()
         })?;
-        Ok(Self::at(Place::Controller(controller), config, sockets, runtime))
+        Ok(Self::at(
+            Place::Controller(Box::new(controller)),
+            config,
+            sockets,
+            runtime,
+        ))
     }
 
     /// A client of the segment store at `address`, without a controller.
@@ -287,7 +292,7 @@ impl Pravega {
 
     fn controller(&self) -> Result<&Controller, PravegaError> {
         match &self.0.place {
-            Place::Controller(controller) => Ok(controller),
+            Place::Controller(controller) => Ok(controller.as_ref()),
             Place::Store(address) => {
                 let what = "a segment store knows no scopes and lists no streams: that takes a controller";
                 Err(PravegaError::new(PravegaErrorKind::Refused, what).at(address))
