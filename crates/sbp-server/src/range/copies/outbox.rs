@@ -22,8 +22,8 @@ pub(in crate::range) struct Outbox {
     is_waiting: HashSet<RangeKey>,
     /// Ranges of which the follower has refused entries: it is sent none of them meanwhile.
     refused: HashSet<RangeKey>,
-    /// Since when the follower has taken nothing of these ranges, because of what its disk has lost.
-    damaged: HashMap<RangeKey, Duration>,
+    /// Since when the follower has taken nothing of these ranges behind a place, because of what its disk has lost.
+    damaged: HashMap<RangeKey, (Duration, Position)>,
     /// Ranges of which the follower does not know all that is confirmed.
     stale: HashSet<RangeKey>,
     /// Ranges of which the follower has to say whether it is fenced, and the numbers of the questions.
@@ -104,14 +104,19 @@ impl Outbox {
         self.refused.remove(&key);
     }
 
-    /// The follower has refused entries of the range because of what its disk has lost. Returns since when.
-    pub(in crate::range) fn is_damaged(&mut self, key: RangeKey, now: Duration) -> Duration {
-        *self.damaged.entry(key).or_insert(now)
+    /// The follower has refused entries of the range behind this place because of what its disk has lost. Returns since when it has
+    /// taken nothing more.
+    pub(in crate::range) fn is_damaged(&mut self, key: RangeKey, behind: Position, now: Duration) -> Duration {
+        let (since, place) = self.damaged.entry(key).or_insert((now, behind));
+        *place = behind.max(*place);
+        *since
     }
 
-    /// The follower has taken entries of the range.
-    pub(in crate::range) fn takes(&mut self, key: RangeKey) {
-        self.damaged.remove(&key);
+    /// The follower has everything of the range up to here.
+    pub(in crate::range) fn takes(&mut self, key: RangeKey, to: Position) {
+        if self.damaged.get(&key).is_some_and(|(_, place)| *place < to) {
+            self.damaged.remove(&key);
+        }
     }
 
     /// Whether the follower has refused entries of the range, and is sent none yet.

@@ -219,8 +219,8 @@ impl RangeServer {
                 answer,
                 ..
             } = *heard;
-            if matches!(answer, Answer::Synced(_)) {
-                ranges.outboxes.of(server).takes(heard.key);
+            if let Answer::Synced(to) = answer {
+                ranges.outboxes.of(server).takes(heard.key, to);
             }
             let hear = |replica: &mut sbp_replication::Replica| replica.heard(server, sealed_end, round, answer);
             match ranges.change_copy(heard.key, hear) {
@@ -275,8 +275,10 @@ impl RangeServer {
         } = *refused;
         let mut notifications = Notifications::default();
         let mut ranges = self.hub.ranges.lock();
-        if let Some(end) = sealed_end.filter(|_| is_damaged)
-            && ranges.outboxes.of(server).is_damaged(key, now) + MENDS_WITHIN <= now
+        let replica = ranges.table.replica(key).filter(|_| is_damaged);
+        let has = replica.and_then(|replica| replica.heard_of(server, sealed_end));
+        if let (Some(end), Some(has)) = (sealed_end, has)
+            && ranges.outboxes.of(server).is_damaged(key, has, now) + MENDS_WITHIN <= now
         {
             ranges.seal_work.cannot_be_taken(key, server, end);
         }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use sbp_locks::Mutex;
 use sbp_log::DamagedInterval;
 use sbp_messages::ErrorCode;
-use sbp_replication::Vote;
+use sbp_replication::{Answer, Vote};
 use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId, StreamId};
 
 use super::copies_rig::{Copies, asked, id};
 use super::rig::{FIRST, PATIENCE, held, job_with, short};
-use crate::range::{CopyRecord, HeldRange, IncompleteRange, Refused, ReplicaSet, Upstream};
+use crate::range::{CopyRecord, Heard, HeldRange, IncompleteRange, Refused, ReplicaSet, Upstream};
 
 const THREE: [ServerId; 3] = [ServerId(1), ServerId(2), ServerId(3)];
 
@@ -175,7 +175,18 @@ fn nobody_waits_for_ever_for_a_server_that_cannot_put_back_what_its_disk_has_los
     };
     let seconds = Duration::from_secs;
     let first = order();
+    // What comes before the damage it has, and says so each time.
+    let has_some = Heard {
+        key: FIRST,
+        sealed_end: Some(end),
+        round: None,
+        question: None,
+        answer: Answer::Synced(at(1)),
+    };
+    primary.refused_at(id(2), &refused, seconds(1));
+    primary.heard(id(2), &[has_some]);
     primary.refused_at(id(2), &refused, seconds(5));
+    primary.heard(id(2), &[has_some]);
     // The placement driver asks again, as it does while that goes on.
     let second = order();
     assert_eq!(
@@ -183,6 +194,7 @@ fn nobody_waits_for_ever_for_a_server_that_cannot_put_back_what_its_disk_has_los
         Err(ErrorCode::RS_INTERNAL_SERVER_ERROR)
     );
     primary.refused_at(id(2), &refused, seconds(14));
+    primary.heard(id(2), &[has_some]);
     assert!(second.try_recv().is_err());
     primary.refused_at(id(2), &refused, seconds(15));
     assert_eq!(second.try_recv().unwrap(), Err(ErrorCode::RS_DATA_CORRUPTED));
