@@ -40,9 +40,12 @@ impl RefusedRanges {
         known.is_none()
     }
 
-    /// The server has taken something of a range.
+    /// The server has taken something of a range. One that waits goes on waiting: that was sent before what was refused, and it
+    /// is sent nothing more before it is due.
     pub(super) fn remove(&mut self, key: RangeKey) {
-        self.0.remove(&key);
+        if self.0.get(&key).is_some_and(|refused| !refused.is_waiting) {
+            self.0.remove(&key);
+        }
     }
 
     /// The next time at which a range is due.
@@ -109,6 +112,17 @@ mod tests {
             [100],
             "there was nothing more to send"
         );
+    }
+
+    #[test]
+    fn what_waits_is_tried_also_if_something_sent_before_is_taken() {
+        let now = Instant::now();
+        let mut refused = RefusedRanges::default();
+        refused.add(key(1), now);
+        refused.remove(key(1));
+        assert_eq!(refused.due(now + FIRST_PAUSE), [key(1)]);
+        refused.remove(key(1));
+        assert_eq!(refused.next(), None);
     }
 
     #[test]
