@@ -2589,7 +2589,7 @@ def tank_aio_connect(address: str, *, timeout: float = 30.0) -> AsyncBroker:
 
 @final
 class Rpc:
-    """A connection to a Seastar RPC service, made by :func:`~sbp_native.seastar.connect`.
+    """A connection to a Seastar RPC service, made by :func:`~sbp_native._native.seastar_connect`.
 
     It is made again when there is something to say and it was lost. A call that was sent when it was lost fails;
     whether it was carried out is not known then.

@@ -36,7 +36,8 @@ class Server:
             await server.wait_closed()
 
     A handler is a function or a coroutine function. What it raises is told to the client by the exception's text; a
-    client that has stopped waiting is told nothing. An argument of type ``stream`` is an :class:`AsyncRpcStream`.
+    client that has stopped waiting is told nothing. An argument of type ``stream`` is an
+    :class:`~sbp_native.seastar.AsyncRpcStream`.
 
     ``compression`` are the ways to compress that it knows. ``insecure_listen`` lets other machines connect, which can
     call everything.
@@ -66,7 +67,7 @@ class Server:
         return self._native.address
 
     def verb(self, number: int, takes: str = "", returns: str | None = "") -> Callable[[_Handler], _Handler]:
-        """Makes a function the handler of a verb; types as in :meth:`Rpc.verb`.
+        """Makes a function the handler of a verb; types as in :meth:`~sbp_native.seastar.Rpc.verb`.
 
         ``returns=None`` is a verb without reply.
         """
