@@ -69,12 +69,16 @@ class Cluster:
 
     def back(self, number: int) -> None:
         """Has a stopped server go on, or starts one that has ended; returns when it has all that it is to have."""
+        self.begin_again(number)
+        eventually(self.is_whole, timeout=_WITHIN)
+
+    def begin_again(self, number: int) -> None:
+        """The same, and returns when it serves."""
         if number in self._stopped:
             self._stopped.remove(number)
             self._processes[number].send_signal(signal.SIGCONT)
         else:
             self._start(number, self._addresses[number])
-        eventually(self.is_whole, timeout=_WITHIN)
 
     def is_whole(self) -> bool:
         """Whether no server may lack some of a range that it holds: one that was away is sent that when it is back."""
