@@ -51,7 +51,7 @@ PYTHON = Stage(
 SPARK = Stage(
     "Spark tests", ("{bin}/python -m pytest tests/spark -n 3 --dist loadfile --no-loadscope-reorder",), shows=_HUNG
 )
-DEMO = Stage("demo, four months", ("{bin}/python -m tests.demo --months 4",))
+DEMO = Stage("demo", ("{bin}/python -m tests.demo",))
 _ETCD = ".ci/need etcd=etcd-server"
 DEMO_CLUSTER = Stage("demo on a cluster, two months", (_ETCD, "{bin}/python -m tests.demo --cluster --months 2"))
 
@@ -156,7 +156,6 @@ LONG: Plan = (
         (_ETCD, "{bin}/python -m tests.upgrade", "{bin}/python -m pytest -q tests/upgrade"),
         shows=_HUNG,
     ),
-    Stage("demo, the whole year", ("{bin}/python -m tests.demo",)),
     Stage("demo: its check can fail", ("{bin}/python -m tests.demo --selftest",)),
     Stage("demo on a cluster", (_ETCD, "{bin}/python -m tests.demo --cluster")),
     Stage("demo on a cluster: its check can fail", ("{bin}/python -m tests.demo --cluster --selftest --months 2",)),
