@@ -112,7 +112,8 @@ def main() -> None:
             sys.stdin.read()
             return
         write_with_wheel(server)
-        command = ["cargo", "test", "--locked", "-p", "sbp-peers", "--test", "pravega_server", "--", "--ignored"]
+        # Of the whole workspace, so that what `make test` has built is used.
+        command = ["cargo", "test", "--locked", "--workspace", "--test", "pravega_server", "--", "--ignored"]
         environment = os.environ | {"SBP_PRAVEGA": f"127.0.0.1:{server.controller}"}
         subprocess.run(command, check=True, cwd=ROOT, env=environment)
 
