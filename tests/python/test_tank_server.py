@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 from collections.abc import Callable
@@ -124,7 +123,6 @@ server.close()
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 def test_a_forked_child_has_no_part_of_it(run_python: Run) -> None:
     done = run_python(FORKED)
     assert done.stdout == "child [] True\n[b'child', b'parent']\n"

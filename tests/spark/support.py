@@ -58,9 +58,11 @@ class Process:
     @property
     def is_daemon(self) -> bool:
         """Whether it is one of Spark's Python daemons, or was forked by one."""
-        program, *arguments = self.command.split() or [""]
-        # Not the JVM: it is told the daemon's name too.
-        return "python" in program and arguments[:1] == ["-m"] and arguments[1].endswith("daemon")
+        match self.command.split():
+            case [program, "-m", module, *_]:
+                # Not the JVM: it is told the daemon's name too.
+                return "python" in program and module.endswith("daemon")
+        return False
 
     def is_gone(self) -> bool:
         """Whether it has ended and its parent knows."""
