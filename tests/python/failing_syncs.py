@@ -1,8 +1,8 @@
-"""Syncs of a real process that fail when a test says so.
+"""Syncs of a real process that fail, or do not return, when a test says so.
 
 The process is started through a filter of system calls (seccomp), which asks this module about each of its ``fsync``
-and ``fdatasync``: they go on to the kernel, or fail with ``EIO`` without having been tried. No privilege is needed, and
-nothing in the process knows of it: it may use libc or not.
+and ``fdatasync``: they go on to the kernel, at once or later, or fail with ``EIO`` without having been tried. No
+privilege is needed, and nothing in the process knows of it: it may use libc or not.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class FailingSyncs:
     with FailingSyncs(tmp_path / "syncs") as syncs:
         process = subprocess.Popen([*syncs.within, "sbp", "serve"])
         syncs.failing = True
+
+    While :attr:`passing` is cleared, the next one waits until it is set.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,6 +50,11 @@ class FailingSyncs:
         self.failing = False
         #: How many have failed.
         self.failed = 0
+        #: Cleared, syncs wait until it is set.
+        self.passing = threading.Event()
+        self.passing.set()
+        #: Set when one has begun to wait.
+        self.waits = threading.Event()
         self.within = (sys.executable, __file__, str(path))
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(path))
@@ -60,6 +67,7 @@ class FailingSyncs:
 
     def __exit__(self, *_: object) -> None:
         """The process has ended by now."""
+        self.passing.set()
         self._listening.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._listening.close()
@@ -84,6 +92,9 @@ class FailingSyncs:
         try:
             fcntl.ioctl(listener, _RECEIVE, question)
             (call,) = struct.unpack_from("<Q", question)
+            if not self.passing.is_set():
+                self.waits.set()
+                self.passing.wait()
             failing = self.failing
             answer = _ANSWER.pack(call, 0, -errno.EIO, 0) if failing else _ANSWER.pack(call, 0, 0, _CONTINUE)
             fcntl.ioctl(listener, _SEND, bytearray(answer))
