@@ -119,6 +119,12 @@ LONG: Plan = (
     Stage("fuzzer, batches", ("cargo xtask fuzz --target batch --seconds {runs}",), {}, 60),
     Stage("fuzzer, names", ("cargo xtask fuzz --target names --seconds {runs}",), {}, 60),
     Stage(
+        "fuzzer, inputs for each target of another protocol",
+        ("cargo xtask fuzz --executions {runs} --target tank --target bundle --target seastar --target pravega",),
+        {},
+        10_000_000,
+    ),
+    Stage(
         "operations of the bridge",
         ("{bin}/python -m pytest -q -s tests/python/test_bridge_soak.py",),
         {"SBP_SOAK": "{runs}"},

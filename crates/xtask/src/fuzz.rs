@@ -37,9 +37,12 @@ pub(crate) struct Arguments {
     /// How long each target runs, in seconds. Targets run side by side, one for each core.
     #[arg(long, default_value_t = 15)]
     seconds: u32,
-    /// Run this target only.
+    /// How many inputs each target is given, however long that takes.
+    #[arg(long, conflicts_with = "seconds")]
+    executions: Option<u32>,
+    /// Run this target only; may be given several times.
     #[arg(long, value_parser = TARGETS)]
-    target: Option<String>,
+    target: Vec<String>,
     /// Where the engine's chance begins; 0 takes another one each time. The default makes runs alike.
     #[arg(long, default_value_t = 1)]
     seed: u32,
@@ -89,9 +92,9 @@ pub(crate) fn fuzz(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The target that was asked for, or those that run when none was.
 fn wanted(arguments: &Arguments) -> Vec<&'static str> {
-    let is_wanted = |name: &&str| match arguments.target.as_deref() {
-        Some(only) => only == *name,
-        None => !BY_NAME_ONLY.contains(name),
+    let is_wanted = |name: &&str| match arguments.target.as_slice() {
+        [] => !BY_NAME_ONLY.contains(name),
+        only => only.iter().any(|one| one == name),
     };
     TARGETS.into_iter().filter(is_wanted).collect()
 }
@@ -111,7 +114,7 @@ fn build(arguments: &Arguments, folder: &Path) -> Result<PathBuf, Failure> {
         .env("RUSTFLAGS", flags)
         .args("build --locked --quiet --profile fuzz --package sbp-fuzz".split(' '))
         .args(["--no-default-features", "--features"])
-        .arg(if arguments.target.as_deref() == Some(NAMES) {
+        .arg(if arguments.target.iter().any(|name| name == NAMES) {
             "libfuzzer,names"
         } else {
             "libfuzzer"
@@ -131,8 +134,12 @@ fn play(name: &str, arguments: &Arguments, binaries: &Path, folder: &Path) -> Re
     let kept = folder.join("found").join(name);
     std::fs::create_dir_all(&kept).map_err(Failure::file(&kept))?;
     let mut command = Command::new(&binary);
+    let bound = match arguments.executions {
+        Some(executions) => format!("-runs={executions}"),
+        None => format!("-max_total_time={}", arguments.seconds),
+    };
     command
-        .arg(format!("-max_total_time={}", arguments.seconds))
+        .arg(bound)
         .arg(format!("-seed={}", arguments.seed))
         .arg(format!("-timeout={SLOW}"))
         .arg(format!("-rss_limit_mb={HEAVY}"))
