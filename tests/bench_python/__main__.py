@@ -17,7 +17,7 @@ from rich.progress import Progress
 
 from tests.bench import floors, native
 
-from . import ours, peers, rust, stock, tank
+from . import ours, peers, pravega, rust, seastar, stock, tank
 from .broker import kafka
 from .paced import Latency
 from .table import Row, Runs, alternate, collected, repeated, save, show
@@ -197,6 +197,55 @@ def _tank(runs: int, rows: int) -> Iterator[Row]:
     yield Row("prebuilt bundles to our server, 100 B", "M/s", mine, beside, "native append", 0.4, 0.7, of_ratio=True)
 
 
+def _seastar(runs: int) -> Iterator[Row]:
+    with seastar.serve() as (server, address):
+        mine, beside = alternate(
+            lambda: seastar.called(address, 256, 100_000) / 1e3,
+            lambda: ours.awaited(server, 256, 100_000).per_second / 1e3,
+            runs,
+        )
+        name = "Seastar: awaited calls, 256 in flight"
+        yield Row(name, "k/s", mine, beside, "await append(64 B)", 0.7, 1, of_ratio=True)
+        mine, beside = alternate(
+            lambda: seastar.appended(address, 256, 100_000) / 1e3,
+            lambda: ours.awaited(server, 256, 100_000).per_second / 1e3,
+            runs,
+        )
+        name = "Seastar: awaited appends by verb 1001, 64 B"
+        yield Row(name, "k/s", mine, beside, "await append(64 B)", 0.4, 0.7, of_ratio=True)
+
+
+def _pravega(runs: int, rows: int) -> Iterator[Row]:
+    with pravega.serve() as (server, address):
+        for in_flight, wanted, aim in ((1, None, None), (256, 4, 10)):
+            mine, beside = alternate(
+                partial(lambda count: pravega.awaited(address, _fresh("mine"), count, 400 * count) / 1e3, in_flight),
+                partial(
+                    lambda count: pravega.awaited_by_package(address, _fresh("beside"), min(count, 64), 2_000) / 1e3,
+                    in_flight,
+                ),
+                runs,
+            )
+            name = f"Pravega: awaited events, {in_flight} in flight"
+            yield Row(name, "k/s", mine, beside, "the package pravega", wanted, aim, of_ratio=True)
+        mine, beside = alternate(
+            lambda: pravega.written(address, _fresh("lists"), rows) / 1e6,
+            lambda: ours.write(server, _fresh("native"), rows, lists=True) / 1e6,
+            runs,
+        )
+        yield Row("Pravega: lists of events, 100 B", "M/s", mine, beside, "native writer", 0.3, 0.6, of_ratio=True)
+        package = repeated(lambda: pravega.written_by_package(address, _fresh("one"), rows // 10) / 1e6, runs)
+        yield Row("Pravega: events handed over, 100 B", "M/s", mine, package, "the package pravega")
+        pravega.written(address, "rows", rows)
+        native.fill(server, "rows", rows)
+        mine, beside = alternate(
+            lambda: pravega.fetch(address, "rows", rows) / 1e6,
+            lambda: ours.fetch(server, "rows", rows, "arrow") / 1e6,
+            runs,
+        )
+        yield Row("Pravega to Arrow, 100 B", "M/s", mine, beside, "native fetch", 0.3, 0.6, of_ratio=True)
+
+
 def _latencies(
     name: str,
     mine: str,
@@ -238,6 +287,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "lists": lambda given: _lists(given.runs),
     "fetches": lambda given: _fetches(given.runs, given.rows),
     "tank": lambda given: _tank(given.runs, min(given.rows, 1_000_000)),
+    "seastar": lambda given: _seastar(given.runs),
+    "pravega": lambda given: _pravega(given.runs, min(given.rows, 1_000_000)),
     "peers": lambda given: _peers(given.runs, min(given.rows, 2_000_000)),
     "durable-peers": lambda given: _durable_peers(given.runs, min(given.rows, 1_000_000)),
 }
