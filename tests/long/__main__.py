@@ -16,7 +16,12 @@ from .server import Server, serve, serve_known, settle
 
 MIB = 1 << 20
 CUT_WITHIN = 2.0
-PARTS = ("dribble", "floods", "idle", "strangers", "strangers over TLS")
+#: Other protocols, and the options with which they are spoken.
+LISTENERS = {"TANK": "--tank-listen", "Seastar RPC": "--seastar-listen", "Pravega": "--pravega-listen"}
+#: Seconds within which every dribbler is closed. A client of TANK that has asked for nothing yet has 15 from when the
+#: server has accepted it.
+CLOSED_WITHIN = {"SBP": 15, "TANK": 16, "Seastar RPC": 15, "Pravega": 15}
+PARTS = ("dribble", *(f"dribble {name}" for name in LISTENERS), "floods", "idle", "strangers", "strangers over TLS")
 
 
 def _arguments() -> argparse.Namespace:
@@ -44,13 +49,15 @@ class Verdicts:
             self.missed.append(what)
 
 
-def _dribble(server: Server, connections: int, seconds: float, verdicts: Verdicts) -> None:
-    run = dribble.run(server, connections, seconds)
+def _dribble(server: Server, connections: int, seconds: float, verdicts: Verdicts, protocol: str = "SBP") -> None:
+    run = dribble.run(server, connections, seconds, protocol)
     seen = run.dribbled
-    name = f"{connections:,} dribblers, {seconds:.0f} s"
+    name = f"{connections:,} dribblers{'' if protocol == 'SBP' else f' of {protocol}'}, {seconds:.0f} s"
     verdicts.add(f"{name}: opened, closed", f"{seen.opened:,}, {seen.closed:,}; {seen.most_open:,} open at once")
-    longest = max(seen.longest, seen.unclosed)
-    verdicts.add(f"{name}: closed after", f"{seen.typical:.1f} s, at most {longest:.1f} s", "15 s", longest <= 15)
+    longest, within = max(seen.longest, seen.unclosed), CLOSED_WITHIN[protocol]
+    verdicts.add(
+        f"{name}: closed after", f"{seen.typical:.1f} s, at most {longest:.1f} s", f"{within} s", longest <= within
+    )
     peak = run.peak_bytes / MIB
     verdicts.add(f"{name}: memory", f"{peak:.0f} MiB, {run.idle_bytes / MIB:.0f} before", "300 MiB", peak < 300)
     verdicts.add(f"{name}: server's processor", f"{run.cpu_share:.2f} of a core")
@@ -110,12 +117,17 @@ def main() -> int:
     verdicts = Verdicts()
     room = ("--max-connections", "16000", "--max-connections-per-address", "16000")
     for part in arguments.only or PARTS:
-        is_known = part.startswith("strangers")
-        opened = serve_known(arguments.binary, tls="TLS" in part) if is_known else serve(arguments.binary, *room)
+        is_known, protocol = part.startswith("strangers"), part.removeprefix("dribble ")
+        listening = (LISTENERS[protocol], "127.0.0.1:0") if protocol in LISTENERS else ()
+        opened = (
+            serve_known(arguments.binary, tls="TLS" in part) if is_known else serve(arguments.binary, *room, *listening)
+        )
         with opened as server:
             match part:
                 case "dribble":
                     _dribble(server, arguments.connections, arguments.seconds, verdicts)
+                case _ if protocol in LISTENERS:
+                    _dribble(server, arguments.connections, arguments.seconds, verdicts, protocol)
                 case "floods":
                     _floods(server, verdicts)
                 case "strangers" | "strangers over TLS":

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import selectors
 import socket
+import struct
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -15,13 +16,27 @@ from multiprocessing.connection import Connection
 from . import wire
 from .server import Latency, Server
 
-# Every dribbler begins in one of these ways, then sends a byte of something valid each second.
+# Every dribbler begins with some bytes at once, then sends a byte of something valid each second: (at once, dribbled).
+Beginning = tuple[bytes, bytes]
+
+
+def _cut(whole: bytes, *places: int) -> tuple[Beginning, ...]:
+    return tuple((whole[:place], whole[place:]) for place in places)
+
+
 _FRAME = wire.frame(wire.APPEND, 1, b"h" * 1000, b"p" * 100_000)
-BEGINNINGS = (
-    b"",  # from the connection's first byte on
-    wire.frame(wire.PING, 1),  # from the first byte of the frame behind a valid one on
-    _FRAME[:16],  # from the 17th byte of its first frame on
-)
+#: By the protocol that is spoken.
+BEGINNINGS: dict[str, tuple[Beginning, ...]] = {
+    # From the connection's first byte on; from the first byte of the frame behind a valid one on; from the 17th byte of
+    # its first frame on.
+    "SBP": ((b"", _FRAME), (wire.frame(wire.PING, 1), _FRAME), *_cut(_FRAME, 16)),
+    # The same with a request to produce behind a ping.
+    "TANK": _cut(struct.pack("<BIBI", 3, 0, 1, 100_000) + bytes(100_000), 0, 5, 10),
+    # The same with a request behind the negotiation.
+    "Seastar RPC": _cut(b"SSTARRPC" + struct.pack("<IQqI", 0, 1001, 1, 100_000) + bytes(100_000), 0, 12, 32),
+    # The same with an append behind the greeting.
+    "Pravega": _cut(struct.pack(">iiiiii", -127, 8, 16, 5, 4, 100_000) + bytes(100_000), 0, 16, 24),
+}
 _SOURCES = 40
 
 
@@ -43,19 +58,20 @@ class Dribbled:
 
 
 class _Dribbler:
-    __slots__ = ("begun", "due", "number", "sent", "socket")
+    __slots__ = ("begun", "dribbled", "due", "number", "sent", "socket")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.socket: socket.socket | None = None
         self.begun = 0.0
+        self.dribbled = b""
         self.sent = 0
         self.due = 0.0
 
 
 class _Crowd:
-    def __init__(self, address: tuple[str, int], count: int) -> None:
-        self.address = address
+    def __init__(self, address: tuple[str, int], count: int, beginnings: tuple[Beginning, ...]) -> None:
+        self.address, self.beginnings = address, beginnings
         self.selector = selectors.EpollSelector()
         self.seen = Dribbled()
         self.open = 0
@@ -90,7 +106,7 @@ class _Crowd:
             if who.socket is None:
                 self.dial(who, now)
                 return
-            who.socket.send(_FRAME[who.sent : who.sent + 1])
+            who.socket.send(who.dribbled[who.sent : who.sent + 1])
             who.sent += 1
         except BlockingIOError:
             pass
@@ -107,8 +123,8 @@ class _Crowd:
             peer.close()
             return
         who.socket, who.begun = peer, now
-        beginning = BEGINNINGS[who.number % len(BEGINNINGS)]
-        who.sent = 16 if beginning == _FRAME[:16] else 0
+        beginning, who.dribbled = self.beginnings[who.number % len(self.beginnings)]
+        who.sent = 0
         self.seen.opened += 1
         self.open += 1
         self.seen.most_open = max(self.seen.most_open, self.open)
@@ -116,7 +132,8 @@ class _Crowd:
         try:
             peer.send(beginning)
         except BlockingIOError:
-            who.sent = 0
+            # It is not connected yet: all of it is dribbled.
+            who.dribbled = beginning + who.dribbled
 
     def hear(self, who: _Dribbler) -> None:
         """A PONG, a GOAWAY, or the end."""
@@ -146,10 +163,10 @@ class _Crowd:
         self.plan(who, time.monotonic())
 
 
-def _crowd(address: tuple[str, int], count: int, seconds: float, out: Connection) -> None:
+def _crowd(address: tuple[str, int], protocol: str, count: int, seconds: float, out: Connection) -> None:
     # It stands for ten thousand other machines, so it takes what the server and its healthy client leave of this one.
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    out.send(_Crowd(address, count).run(seconds))
+    out.send(_Crowd(address, count, BEGINNINGS[protocol]).run(seconds))
 
 
 @dataclass
@@ -172,13 +189,14 @@ def _serving_share(server: Server, seconds: float) -> float:
     return (server.thread_seconds("sbp-server-io") - cpu) / (time.monotonic() - started)
 
 
-def run(server: Server, connections: int, seconds: float) -> Run:
-    """Dribblers for so long, a healthy client in the middle of it."""
+def run(server: Server, connections: int, seconds: float, protocol: str = "SBP") -> Run:
+    """Dribblers for so long, where that protocol is spoken, and a healthy client of SBP in the middle of it."""
+    address = server.address if protocol == "SBP" else server.other_listener()
     before = server.latency(10)
     idle_bytes, _ = server.memory()
     server.reset_peak()
     ours, theirs = multiprocessing.Pipe(duplex=False)
-    crowd = multiprocessing.Process(target=_crowd, args=(server.address, connections, seconds, theirs))
+    crowd = multiprocessing.Process(target=_crowd, args=(address, protocol, connections, seconds, theirs))
     crowd.start()
     try:
         time.sleep(min(5.0, seconds / 4))

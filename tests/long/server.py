@@ -41,6 +41,12 @@ class Server:
         #: What a command says to be served.
         self.client = ("--servers", listening, *client)
 
+    def other_listener(self) -> tuple[str, int]:
+        """Where it listens for clients of another protocol, which it prints behind its own address."""
+        assert self.process.stdout is not None
+        host, port = self.process.stdout.readline().split()[-1].rsplit(":", 1)
+        return host, int(port)
+
     def memory(self) -> tuple[int, int]:
         """Resident bytes now, and at most since the last `reset_peak`."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
