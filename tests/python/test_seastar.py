@@ -391,6 +391,47 @@ def test_a_call_that_is_never_answered() -> None:
     run(main)
 
 
+def test_a_handler_is_told_who_calls() -> None:
+    async def main() -> None:
+        server = seastar.Server()
+        ended: list[seastar.Caller] = []
+
+        def told() -> tuple[str, bytes, int, float]:
+            who = seastar.caller()
+            ended.append(who)
+            assert who.time_left is not None
+            return who.client, who.isolation or b"none", who.verb, who.time_left
+
+        @server.verb(1, "", "str bytes u64 f64")
+        def at_once() -> tuple[str, bytes, int, float]:
+            return told()
+
+        @server.verb(2, "i32", "str bytes u64 f64")
+        async def later(turns: int) -> tuple[str, bytes, int, float]:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            return await asyncio.create_task(asyncio.to_thread(told))
+
+        async with (
+            server,
+            seastar.aio.connect(server.address, isolation=b"one") as one,
+            seastar.aio.connect(server.address) as other,
+        ):
+            calls = [one.verb(1, "", "str bytes u64 f64")(timeout=20)]
+            calls += [rpc.verb(2, "i32", "str bytes u64 f64")(3, timeout=40) for rpc in (one, other)]
+            first, second, third = await asyncio.gather(*calls)
+            assert [answer[1:3] for answer in (first, second, third)] == [(b"one", 1), (b"one", 2), (b"none", 2)]
+            assert first[0] == second[0] != third[0]
+            assert 0 < first[3] <= 20 < second[3] <= 40
+            with pytest.raises(RuntimeError, match="the handler has ended"):
+                print(ended[0].client)
+            assert repr(ended[0]) == "<Caller, ended>"
+            with pytest.raises(RuntimeError, match="this is none"):
+                seastar.caller()
+
+    run(main)
+
+
 def test_a_server_that_closes_cancels_its_handlers_and_ends_its_task() -> None:
     async def main() -> None:
         ended: list[str] = []

@@ -25,7 +25,7 @@ from ..errors import (
     SeastarUnknownVerbError,
 )
 from . import aio
-from ._server import Server
+from ._server import Caller, Server, caller
 
 __all__ = [
     "connect",
@@ -37,6 +37,8 @@ __all__ = [
     "RpcStream",
     "AsyncRpcStream",
     "Server",
+    "Caller",
+    "caller",
     "SeastarError",
     "SeastarFramingError",
     "SeastarLimitError",

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Self, TypeVar
 
 from .._native import RpcCall, RpcServer, seastar_result
@@ -23,6 +24,58 @@ class _Verb(NamedTuple):
     returns: str | None
 
 
+class Caller:
+    """Who calls, as :func:`caller` tells a handler, for as long as the handler runs."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: RpcCall) -> None:
+        self._call: RpcCall | None = call
+
+    def _running(self) -> RpcCall:
+        if self._call is None:
+            raise RuntimeError("the handler has ended, and with it what is known of who called it")
+        return self._call
+
+    @property
+    def client(self) -> str:
+        """Where the client is, ``host:port``."""
+        return self._running().client
+
+    @property
+    def isolation(self) -> bytes | None:
+        """The client's isolation cookie; ``None`` where it gave none."""
+        return self._running().isolation
+
+    @property
+    def verb(self) -> int:
+        """The verb that is called."""
+        return self._running().verb
+
+    @property
+    def time_left(self) -> float | None:
+        """For how many seconds the client still waits; ``None`` where it does not say."""
+        return self._running().time_left
+
+    def __repr__(self) -> str:
+        call = self._call
+        return "<Caller, ended>" if call is None else f"<Caller {call.client}, verb {call.verb}>"
+
+
+_CALLER: ContextVar[Caller] = ContextVar("sbp_native.seastar.caller")
+
+
+def caller() -> Caller:
+    """Who calls the handler that this runs in, or in a task of which this runs.
+
+    Raises ``RuntimeError`` outside of a handler.
+    """
+    try:
+        return _CALLER.get()
+    except LookupError:
+        raise RuntimeError("caller() tells the handler of a verb who calls, and this is none") from None
+
+
 class Server:
     """Answers calls of Seastar RPC with handlers, in the event loop that it is entered in.
 
@@ -37,7 +90,7 @@ class Server:
 
     A handler is a function or a coroutine function. What it raises is told to the client by the exception's text; a
     client that has stopped waiting is told nothing. An argument of type ``stream`` is an
-    :class:`~sbp_native.seastar.AsyncRpcStream`.
+    :class:`~sbp_native.seastar.AsyncRpcStream`. :func:`caller` tells it who calls, and for how long.
 
     ``compression`` are the ways to compress that it knows. ``insecure_listen`` lets other machines connect, which can
     call everything.
@@ -126,19 +179,26 @@ class Server:
         if verb is None:
             self._reply(call, None)
             return
+        who = Caller(call)
+        # What the handler starts is told the same, and nobody else.
+        before = _CALLER.set(who)
         try:
             result = verb.handler(*call.arguments(verb.takes))
+            if inspect.isawaitable(result):
+                task = asyncio.ensure_future(self._finish(call, verb, result, who))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+                return
         except Exception as error:
+            who._call = None
             self._failed(call, verb, error)
             return
-        if not inspect.isawaitable(result):
-            self._succeeded(call, verb, result)
-            return
-        task = asyncio.ensure_future(self._finish(call, verb, result))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        finally:
+            _CALLER.reset(before)
+        who._call = None
+        self._succeeded(call, verb, result)
 
-    async def _finish(self, call: RpcCall, verb: _Verb, result: Any) -> None:
+    async def _finish(self, call: RpcCall, verb: _Verb, result: Any, who: Caller) -> None:
         try:
             value = await result
         except asyncio.CancelledError:
@@ -148,6 +208,8 @@ class Server:
         except Exception as error:
             self._failed(call, verb, error)
             return
+        finally:
+            who._call = None
         self._succeeded(call, verb, value)
 
     def _succeeded(self, call: RpcCall, verb: _Verb, value: object) -> None:
