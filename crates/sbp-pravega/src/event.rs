@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sbp_wire::Reason;
+use sbp_wire::{MachineReason, Reason};
 use thiserror::Error;
 
 use crate::fault::Fault;
@@ -164,5 +164,19 @@ impl Reason for CloseReason {
 
     fn is_orderly(&self) -> bool {
         matches!(self, Self::Local | Self::Peer { is_idle: true })
+    }
+}
+
+impl MachineReason for CloseReason {
+    fn peer(is_idle: bool) -> Self {
+        Self::Peer { is_idle }
+    }
+
+    fn stalled(patience: Duration) -> Self {
+        Self::Stalled(patience)
+    }
+
+    fn transport(error: Arc<io::Error>) -> Self {
+        Self::Transport(error)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sbp_wire::Reason;
+use sbp_wire::{MachineReason, Reason};
 use thiserror::Error;
 
 use crate::codec::Codec;
@@ -157,5 +157,19 @@ impl Reason for CloseReason {
 
     fn is_orderly(&self) -> bool {
         matches!(self, Self::Local | Self::Ended | Self::Peer { is_idle: true })
+    }
+}
+
+impl MachineReason for CloseReason {
+    fn peer(is_idle: bool) -> Self {
+        Self::Peer { is_idle }
+    }
+
+    fn stalled(patience: Duration) -> Self {
+        Self::Stalled(patience)
+    }
+
+    fn transport(error: Arc<io::Error>) -> Self {
+        Self::Transport(error)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sbp_wire::Reason;
+use sbp_wire::{MachineReason, Reason};
 use thiserror::Error;
 
 use crate::answer::Answer;
@@ -203,5 +203,19 @@ impl Reason for CloseReason {
 
     fn is_orderly(&self) -> bool {
         matches!(self, Self::Local | Self::Peer { is_idle: true })
+    }
+}
+
+impl MachineReason for CloseReason {
+    fn peer(is_idle: bool) -> Self {
+        Self::Peer { is_idle }
+    }
+
+    fn stalled(patience: Duration) -> Self {
+        Self::Stalled(patience)
+    }
+
+    fn transport(error: Arc<io::Error>) -> Self {
+        Self::Transport(error)
     }
 }

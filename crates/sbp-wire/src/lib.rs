@@ -5,7 +5,8 @@
 //! [`Intake`] (bytes that have arrived, and frames cut out of them),
 //! [`Payload`] (received bytes in several pieces), [`Deadlines`] (which of many calls runs out of time next),
 //! [`OwnCalls`] (the requests that wait for an answer), [`Phase`] (whether a connection is open), [`Arrival`] (whether a
-//! frame arrives fast enough) and [`Keepalive`] (whether the peer says and takes anything).
+//! frame arrives fast enough) and [`Keepalive`] (whether the peer says and takes anything). A protocol whose both ends are
+//! one state machine has a [`Core`] of these, and is an [`Endpoint`] once it is a [`Machine`].
 
 // This crate handles bytes of a peer: no input may cause a panic or a silent truncation.
 #![cfg_attr(
@@ -26,6 +27,7 @@ mod deadlines;
 mod endpoint;
 mod intake;
 mod keepalive;
+mod machine;
 mod own_calls;
 mod payload;
 mod phase;
@@ -40,6 +42,7 @@ pub use deadlines::Deadlines;
 pub use endpoint::{Endpoint, Reason};
 pub use intake::Intake;
 pub use keepalive::{Due, Keepalive, Patience};
+pub use machine::{Core, Machine, MachineReason};
 pub use own_calls::{OwnCall, OwnCalls};
 pub use payload::{Payload, aligned_buffer};
 pub use phase::Phase;

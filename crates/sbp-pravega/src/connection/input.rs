@@ -1,6 +1,7 @@
 //! Received bytes, taken apart.
 
 use bytes::Bytes;
+use sbp_wire::Machine;
 
 use super::{Connection, HEAD, PeerCall, Role, WRITERS};
 use crate::append::join;
@@ -22,11 +23,11 @@ enum Progress {
 
 impl Connection {
     /// Takes apart what has arrived, as far as that and the limits allow.
-    pub(super) fn parse(&mut self) {
-        self.held = false;
-        while self.is_open() {
+    pub(super) fn take_apart(&mut self) {
+        self.core.held = false;
+        while self.core.is_open() {
             if self.head.is_none() && !self.has_room() {
-                self.held = !self.intake.received().is_empty();
+                self.core.held = !self.core.intake.received().is_empty();
                 if let Role::Server { arrival, .. } = &mut self.role {
                     // Nothing is read meanwhile, which is no fault of the client.
                     arrival.stop();
@@ -45,7 +46,7 @@ impl Connection {
     fn note_arrival(&mut self) {
         let part = self.part();
         if let Role::Server { arrival, .. } = &mut self.role {
-            arrival.note(part, self.stats.frames_in, self.bytes_in, self.now);
+            arrival.note(part, self.stats.frames_in, self.core.bytes_in, self.core.now);
         }
     }
 
@@ -53,12 +54,12 @@ impl Connection {
         let Some((kind, length)) = self.head else {
             return self.read_head();
         };
-        let Some(payload) = self.intake.take(length) else {
+        let Some(payload) = self.core.intake.take(length) else {
             return Ok(Progress::NeedsBytes);
         };
         self.head = None;
         self.stats.frames_in += 1;
-        self.keepalive.note_received(self.now);
+        self.core.keepalive.note_received(self.core.now);
         let content = |fault| Violation::Content { kind, fault };
         match kind {
             HELLO => self.handle_hello(&payload)?,
@@ -88,9 +89,9 @@ impl Connection {
     }
 
     fn read_head(&mut self) -> Result<Progress, Violation> {
-        let received = self.intake.received();
+        let received = self.core.intake.received();
         let Some(head) = received.get(..HEAD) else {
-            self.intake.wait_for(HEAD);
+            self.core.intake.wait_for(HEAD);
             return Ok(Progress::NeedsBytes);
         };
         let mut reader = Reader::new(head);
@@ -105,7 +106,7 @@ impl Connection {
         }
         let length = reader.length("its length").map_err(content(kind))?;
         check_length("it", length.saturating_add(HEAD), MAX_FRAME).map_err(content(kind))?;
-        self.intake.skip(HEAD);
+        self.core.intake.skip(HEAD);
         self.head = Some((kind, length));
         Ok(Progress::GoesOn)
     }
@@ -117,7 +118,7 @@ impl Connection {
         match &mut self.role {
             Role::Client { greeted_by, .. } => {
                 if greeted_by.take().is_some() && is_spoken(high, low) {
-                    self.events.push_back(Event::Greeted);
+                    self.core.events.push_back(Event::Greeted);
                 }
             }
             Role::Server { version, .. } => {
@@ -142,7 +143,7 @@ impl Connection {
             None => calls.find(|call| call.asked.is_named_by(&reply)),
         };
         match found.and_then(|id| calls.remove(id)) {
-            Some(call) => self.events.push_back(Event::Answered {
+            Some(call) => self.core.events.push_back(Event::Answered {
                 user: call.what.user,
                 reply,
             }),
@@ -181,7 +182,7 @@ impl Connection {
         *last += 1;
         *held += bytes;
         calls.insert(*last, PeerCall { id, bytes, sets_up });
-        self.events.push_back(Event::Request {
+        self.core.events.push_back(Event::Request {
             call: Call(*last),
             request,
         });

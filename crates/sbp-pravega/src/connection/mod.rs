@@ -3,15 +3,15 @@
 mod endpoint;
 mod input;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes};
-use sbp_wire::{Arrival, Collector, Intake, Keepalive, OwnCalls, Pace, Part, Patience, Phase, WriteQueue};
+use sbp_wire::{Arrival, Collector, Core, OwnCalls, Pace, Patience};
 use thiserror::Error;
 
 use crate::coding::WriterId;
-use crate::event::{Call, CallFailure, CloseReason, Event};
+use crate::event::{Call, CloseReason, Event};
 use crate::fault::Fault;
 use crate::kinds::{HELLO, KEEP_ALIVE};
 use crate::limits::{HIGH_VERSION, LOW_VERSION};
@@ -159,21 +159,10 @@ struct PeerCall {
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
-    phase: Phase<CloseReason>,
-    /// The latest time given by any call.
-    now: Instant,
-    intake: Intake,
+    core: Core<Event, CloseReason>,
     /// The frame whose head was received: its type and length.
     head: Option<(i32, usize)>,
-    queue: WriteQueue,
-    keepalive: Keepalive,
-    /// Bytes received.
-    bytes_in: u64,
-    events: VecDeque<Event>,
     stats: Stats,
-    /// Whether parsing stopped at a limit with bytes left.
-    held: bool,
-    tight: bool,
 }
 
 impl Connection {
@@ -214,17 +203,9 @@ impl Connection {
     fn new(role: Role, patience: Patience, now: Instant) -> Self {
         Self {
             role,
-            phase: Phase::Open,
-            now,
-            intake: Intake::new(),
+            core: Core::new(patience, now),
             head: None,
-            queue: WriteQueue::new(),
-            keepalive: Keepalive::new(patience, now),
-            bytes_in: 0,
-            events: VecDeque::new(),
             stats: Stats::default(),
-            held: false,
-            tight: false,
         }
     }
 
@@ -233,8 +214,8 @@ impl Connection {
     /// # Errors
     /// [`Refused`]; nothing was queued then.
     pub fn send(&mut self, request: &Request, user: u64, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
-        if !self.is_open() {
+        self.core.advance_time(now);
+        if !self.core.is_open() {
             return Err(Refused::Closed);
         }
         let Role::Client {
@@ -250,8 +231,8 @@ impl Connection {
         calls.insert(
             id,
             OwnCall { user, asked },
-            self.now + config.reply,
-            self.queue.pushed(),
+            self.core.now + config.reply,
+            self.core.queue.pushed(),
         );
         self.queue_frame(kind, frame);
         Ok(())
@@ -262,8 +243,8 @@ impl Connection {
     /// # Errors
     /// [`Refused`]; nothing was queued then, and the request is over only if the connection is closed.
     pub fn answer(&mut self, call: Call, reply: &Reply, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
-        let is_open = self.is_open();
+        self.core.advance_time(now);
+        let is_open = self.core.is_open();
         let Role::Server {
             calls,
             bytes,
@@ -327,98 +308,8 @@ impl Connection {
         let (kind_bytes, length_bytes) = head.split_at_mut(4);
         kind_bytes.copy_from_slice(&kind.to_be_bytes());
         length_bytes.copy_from_slice(&length.to_be_bytes());
-        frame.queue(&head, &mut self.queue);
-        self.keepalive.note_queued(self.now);
-    }
-
-    fn is_open(&self) -> bool {
-        self.phase.is_open()
-    }
-
-    /// Whether the limits allow another request. A client has no such limits: if it stopped reading, its own replies would be
-    /// held up.
-    fn has_room(&self) -> bool {
-        match &self.role {
-            Role::Client { .. } => true,
-            Role::Server {
-                config, calls, bytes, ..
-            } => {
-                calls.len() < config.calls
-                    && *bytes < config.request_bytes
-                    && self.queue.len() < config.reply_bytes
-                    && !self.tight
-            }
-        }
-    }
-
-    /// Whether nothing is under way in either direction.
-    fn is_idle(&self) -> bool {
-        let is_begun = match &self.role {
-            Role::Client { calls, .. } => !calls.is_empty(),
-            Role::Server { calls, block, .. } => !calls.is_empty() || block.is_some(),
-        };
-        !is_begun && self.queue.is_empty() && !self.is_amid_frame()
-    }
-
-    fn is_amid_frame(&self) -> bool {
-        self.part() != Part::Nothing
-    }
-
-    /// How much of the next frame has arrived.
-    fn part(&self) -> Part {
-        match self.head {
-            Some(_) => Part::Body,
-            None if self.intake.received().is_empty() => Part::Nothing,
-            None => Part::Head,
-        }
-    }
-
-    fn end_after_flush(&mut self, reason: CloseReason) {
-        if self.is_open() {
-            self.end(Phase::flushing(reason, self.now), true);
-        }
-    }
-
-    fn end_now(&mut self, reason: CloseReason) {
-        match &self.phase {
-            Phase::Open => {
-                self.end(Phase::Closed { reason }, false);
-                self.queue.clear();
-            }
-            Phase::Flushing { reason, .. } => {
-                let reason = reason.clone();
-                self.phase = Phase::Closed { reason };
-                self.queue.clear();
-            }
-            Phase::Closed { .. } => {}
-        }
-    }
-
-    /// Fails what is under way, and tells why.
-    fn end(&mut self, phase: Phase<CloseReason>, still_written: bool) {
-        match &mut self.role {
-            Role::Client { calls, .. } => {
-                for call in calls.take_all() {
-                    self.events.push_back(Event::CallFailed {
-                        user: call.what.user,
-                        failure: CallFailure::ConnectionClosed,
-                        bytes_sent: still_written || self.queue.written() > call.position,
-                    });
-                }
-            }
-            Role::Server { block, .. } => *block = None,
-        }
-        if let Some(reason) = phase.reason() {
-            self.events.push_back(Event::Closing { reason: reason.clone() });
-        }
-        self.phase = phase;
-        self.head = None;
-        self.intake.clear();
-        self.held = false;
-    }
-
-    fn advance_time(&mut self, now: Instant) {
-        self.now = self.now.max(now);
+        frame.queue(&head, &mut self.core.queue);
+        self.core.keepalive.note_queued(self.core.now);
     }
 }
 

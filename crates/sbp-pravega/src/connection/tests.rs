@@ -3,12 +3,12 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, Bytes, BytesMut};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use sbp_wire::Endpoint;
 use sbp_wire::testing::{events, every_split, receive, transmitted};
+use sbp_wire::{Endpoint, WriteQueue};
 
 use super::*;
 use crate::coding::Put;
-use crate::event::Violation;
+use crate::event::{CallFailure, Violation};
 use crate::kinds::*;
 use crate::request::{BlockEnd, Conditional};
 use crate::{NEW, put_event};

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes};
+use sbp_wire::Machine;
 
 use super::{Connection, Refused, Role, Stage, Unsent};
 use crate::event::{Call, CloseReason};
@@ -44,7 +45,7 @@ impl Connection {
     /// [`Refused`]; nothing was queued then.
     pub fn send(&mut self, verb: u64, payload: &Bytes, user: u64, now: Instant) -> Result<(), Refused> {
         let (_, begins) = self.request(verb, payload, None, now)?;
-        let ends = self.queue.pushed();
+        let ends = self.core.queue.pushed();
         if let Role::Client(client) = &mut self.role {
             client.unsent.push_back(Unsent { begins, ends, user });
         }
@@ -59,17 +60,19 @@ impl Connection {
         deadline: Option<Instant>,
         now: Instant,
     ) -> Result<(i64, u64), Refused> {
-        self.advance_time(now);
+        self.core.advance_time(now);
         self.check_ready(false)?;
         check_length("a request", payload.len(), MAX_FRAME)?;
-        let left = deadline.map_or(0, |deadline| millis_left(deadline.saturating_duration_since(self.now)));
+        let left = deadline.map_or(0, |deadline| {
+            millis_left(deadline.saturating_duration_since(self.core.now))
+        });
         let timeout = self.agreed.timeout;
         let Role::Client(client) = &mut self.role else {
             return Err(Refused::OtherKind);
         };
         client.last += 1;
         let id = client.last;
-        let position = self.queue.pushed();
+        let position = self.core.queue.pushed();
         let mut head = Vec::with_capacity(28);
         if timeout {
             head.put_u64_le(left);
@@ -87,7 +90,7 @@ impl Connection {
     /// # Errors
     /// [`Refused`]; nothing was queued then, and the request is over unless the answer is [unfit](Refused::Unfit).
     pub fn reply(&mut self, call: Call, reply: Result<&Bytes, &Exception>, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
+        self.core.advance_time(now);
         let exception;
         let (id, payload) = match reply {
             Ok(payload) => (call.id, payload),
@@ -100,14 +103,14 @@ impl Connection {
         let Some(ended) = self.end_call(call) else {
             return Err(Refused::UnknownCall);
         };
-        if !self.is_open() {
+        if !self.core.is_open() {
             return Err(Refused::Closed);
         }
-        if ended.due.is_some_and(|due| due < self.now) {
+        if ended.due.is_some_and(|due| due < self.core.now) {
             self.stats.late_replies += 1;
             return Ok(());
         }
-        let handler = self.now.saturating_duration_since(ended.begun);
+        let handler = self.core.now.saturating_duration_since(ended.begun);
         self.queue_response(id, payload, Some(handler));
         Ok(())
     }
@@ -143,8 +146,8 @@ impl Connection {
     /// # Errors
     /// [`Refused`]: it does not wait for that.
     pub fn admit(&mut self, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
-        if !self.is_open() {
+        self.core.advance_time(now);
+        if !self.core.is_open() {
             return Err(Refused::Closed);
         }
         if self.stage != Stage::Admission {
@@ -152,7 +155,7 @@ impl Connection {
         }
         self.answer_negotiation();
         // Frames may have come already.
-        self.held = true;
+        self.core.held = true;
         Ok(())
     }
 
@@ -169,7 +172,7 @@ impl Connection {
     /// # Errors
     /// [`Refused`]; nothing was queued then.
     pub fn message(&mut self, message: &Bytes, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
+        self.core.advance_time(now);
         self.check_ready(true)?;
         if message.is_empty() {
             return Err(Refused::Empty);
@@ -180,7 +183,7 @@ impl Connection {
         }
         let head = narrow(message.len()).to_le_bytes();
         self.queue_frame(&head, message);
-        let is_full = self.queue.len() >= STREAM_WINDOW_BYTES;
+        let is_full = self.core.queue.len() >= STREAM_WINDOW_BYTES;
         if let Some(stream) = &mut self.stream {
             stream.is_full = is_full;
         }
@@ -192,7 +195,7 @@ impl Connection {
     /// # Errors
     /// [`Refused`].
     pub fn end_stream(&mut self, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
+        self.core.advance_time(now);
         self.check_ready(true)?;
         let Some(stream) = self.stream.as_mut().filter(|stream| !stream.has_ended) else {
             return Ok(());
@@ -222,7 +225,7 @@ impl Connection {
 
     /// Whether it is open, negotiated, and of the kind that does this.
     fn check_ready(&self, for_streams: bool) -> Result<(), Refused> {
-        match self.is_open() {
+        match self.core.is_open() {
             false => Err(Refused::Closed),
             true if self.stream.is_some() != for_streams || self.negotiate_by.is_some() => Err(Refused::OtherKind),
             true => Ok(()),

@@ -1,125 +1,133 @@
 //! The connection as its driver knows it.
 
-use std::io::{self, IoSlice};
-use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{BytesMut, buf::Limit};
-use sbp_wire::{Endpoint, Part, Phase, TooSlow};
+use sbp_wire::{Core, Due, Machine, Part, TooSlow};
 
 use super::{Connection, Role, Stage};
 use crate::event::{CallFailure, CloseReason, Event};
-use crate::limits::STREAM_WINDOW_BYTES;
+use crate::limits::{STREAM_WINDOW_BYTES, STREAM_WINDOW_FRAMES};
 
-impl Endpoint for Connection {
+impl Machine for Connection {
     type Event = Event;
     type Reason = CloseReason;
 
-    fn recv_buffer(&mut self) -> Limit<&mut BytesMut> {
-        self.intake.buffer()
+    fn core(&self) -> &Core<Event, CloseReason> {
+        &self.core
     }
 
-    fn wants_read(&self) -> bool {
-        self.is_open() && (self.has_room() || self.is_mid_frame() && !self.held)
+    fn core_mut(&mut self) -> &mut Core<Event, CloseReason> {
+        &mut self.core
     }
 
-    fn handle_received(&mut self, count: usize, now: Instant) {
-        self.advance_time(now);
-        self.bytes_in = self.bytes_in.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
-        self.intake.note_received(count);
-        self.parse();
+    fn closing(reason: CloseReason) -> Event {
+        Event::Closing { reason }
     }
 
-    fn handle_eof(&mut self, now: Instant) {
-        self.advance_time(now);
-        let reason = CloseReason::Peer {
-            is_idle: self.is_idle(),
-        };
-        match self.role {
-            Role::Client(_) => self.end_now(reason),
-            Role::Server(_) => self.end_after_flush(reason),
+    fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server(_))
+    }
+
+    /// A client that waits for replies has no such limits: if it stopped reading, its own replies would be held up.
+    fn has_room(&self) -> bool {
+        if let Some(stream) = &self.stream {
+            return stream.unread < STREAM_WINDOW_FRAMES
+                && stream.unread_bytes < STREAM_WINDOW_BYTES
+                && self.stage != Stage::Admission;
+        }
+        match &self.role {
+            Role::Client(_) => true,
+            Role::Server(server) => {
+                server.calls.len() < server.config.calls
+                    && server.bytes < server.config.request_bytes
+                    && self.core.queue.len() < server.config.answer_bytes
+                    && !self.core.tight
+            }
         }
     }
 
-    fn note_nothing_to_read(&mut self) {
-        self.intake.shrink();
+    fn part(&self) -> Part {
+        match (self.stage, self.core.intake.received().len()) {
+            (Stage::Skip { .. }, _) => Part::Body,
+            (_, 0) => Part::Nothing,
+            (_, length) if length < self.head_length() => Part::Head,
+            _ => Part::Body,
+        }
     }
 
-    fn is_mid_frame(&self) -> bool {
-        self.part() != Part::Nothing
+    fn is_idle(&self) -> bool {
+        let is_over = match (&self.stream, &self.role) {
+            (Some(stream), _) => stream.has_ended && stream.peer_has_ended,
+            (None, Role::Client(client)) => client.calls.is_empty() && client.unsent.is_empty(),
+            (None, Role::Server(server)) => server.calls.is_empty(),
+        };
+        // Who leaves before it has negotiated has not been served at all.
+        let is_begun = self.is_server() || self.negotiate_by.is_none();
+        is_over && is_begun && self.core.queue.is_empty() && self.part() == Part::Nothing
     }
 
-    fn frames_in(&self) -> u64 {
+    fn frames_received(&self) -> u64 {
         self.stats.frames_in
     }
 
-    fn transmit<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
-        self.queue.slices(slices)
+    fn request_bytes(&self) -> usize {
+        let requests = match &self.role {
+            Role::Client(_) => 0,
+            Role::Server(server) => server.bytes,
+        };
+        requests + self.stream.map_or(0, |stream| stream.unread_bytes)
     }
 
-    fn transmit_len(&self) -> usize {
-        self.queue.len()
+    fn calls_of_peer(&self) -> usize {
+        match &self.role {
+            Role::Client(_) => 0,
+            Role::Server(server) => server.calls.len(),
+        }
     }
 
-    fn handle_written(&mut self, count: usize, now: Instant) {
-        self.advance_time(now);
-        self.queue.advance(count);
-        self.keepalive.note_written(!self.queue.is_empty(), self.now);
-        let written = self.queue.written();
+    fn parse(&mut self) {
+        self.take_apart();
+    }
+
+    fn note_written(&mut self) {
+        let written = self.core.queue.written();
         if let Role::Client(client) = &mut self.role {
             while let Some(unsent) = client.unsent.pop_front_if(|unsent| unsent.ends <= written) {
-                self.events.push_back(Event::Sent { user: unsent.user });
+                self.core.events.push_back(Event::Sent { user: unsent.user });
             }
         }
         if let Some(stream) = self.stream.as_mut().filter(|stream| stream.is_full)
-            && self.queue.len() < STREAM_WINDOW_BYTES
+            && self.core.queue.len() < STREAM_WINDOW_BYTES
         {
             stream.is_full = false;
-            self.events.push_back(Event::Room);
+            self.core.events.push_back(Event::Room);
         }
     }
 
-    fn bytes_out(&self) -> u64 {
-        self.queue.pushed()
-    }
-
-    fn note_time(&mut self, now: Instant) {
-        self.advance_time(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
+    fn next_due(&self) -> Option<Instant> {
         let negotiation = self.negotiate_by.map(|(by, _)| by);
-        let of_role = match (&self.phase, &self.role) {
-            (Phase::Closed { .. }, _) => return None,
-            (Phase::Flushing { until, .. }, _) => return Some(*until),
-            (Phase::Open, Role::Client(client)) => client.calls.next_deadline(),
-            (Phase::Open, Role::Server(server)) => server.arrival.due(),
+        let of_role = match &self.role {
+            Role::Client(client) => client.calls.next_deadline(),
+            Role::Server(server) => server.arrival.due(),
         };
-        let all = [negotiation, of_role, self.keepalive.next_stall()];
+        let all = [negotiation, of_role, self.core.keepalive.next_stall()];
         all.into_iter().flatten().min()
     }
 
-    fn handle_timeout(&mut self, now: Instant) {
-        self.advance_time(now);
-        if !self.is_open() {
-            if let Some(reason) = self.phase.overdue(self.now) {
-                self.end_now(reason);
-            }
-            return;
-        }
-        // The protocol has no message by which a peer without anything to say could say so.
-        let due = self.keepalive.check(self.now, true);
-        if let Some(patience) = due.stalled {
-            return self.end_now(CloseReason::Stalled(patience));
-        }
-        if let Some((_, patience)) = self.negotiate_by.filter(|(by, _)| *by <= self.now) {
+    /// The protocol has no message by which a peer without anything to say could say so.
+    fn may_be_silent(&self) -> bool {
+        true
+    }
+
+    fn handle_due(&mut self, _: Due) {
+        if let Some((_, patience)) = self.negotiate_by.filter(|(by, _)| *by <= self.core.now) {
             return self.end_now(CloseReason::NotNegotiated(patience));
         }
         match &mut self.role {
             Role::Client(client) => {
-                while let Some(call) = client.calls.take_due(self.now) {
+                while let Some(call) = client.calls.take_due(self.core.now) {
                     // A queued frame cannot be taken back, so it will be written.
-                    self.events.push_back(Event::CallFailed {
+                    self.core.events.push_back(Event::CallFailed {
                         user: call.what,
                         failure: CallFailure::DeadlineExceeded,
                         bytes_sent: true,
@@ -127,68 +135,36 @@ impl Endpoint for Connection {
                 }
             }
             Role::Server(server) => {
-                if let Some(TooSlow { bytes, within }) = server.arrival.check(self.now) {
+                if let Some(TooSlow { bytes, within }) = server.arrival.check(self.core.now) {
                     self.end_after_flush(CloseReason::TooSlow { bytes, within });
                 }
             }
         }
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
-        if self.events.is_empty() && self.held && self.has_room() {
-            self.parse();
+    fn abandon(&mut self, still_written: bool) {
+        if let Role::Client(client) = &mut self.role {
+            let calls = client.calls.take_all().into_iter();
+            let calls = calls.map(|call| (call.position, call.what));
+            let unsent = client.unsent.drain(..).map(|unsent| (unsent.begins, unsent.user));
+            let mut all: Vec<_> = calls.chain(unsent).collect();
+            all.sort_unstable();
+            for (position, user) in all {
+                self.core.events.push_back(Event::CallFailed {
+                    user,
+                    failure: CallFailure::ConnectionClosed,
+                    bytes_sent: still_written || self.core.queue.written() > position,
+                });
+            }
         }
-        self.events.pop_front()
+        self.stage = Stage::Frames;
     }
 
-    fn held_bytes(&self) -> usize {
-        let requests = match &self.role {
-            Role::Client(_) => 0,
-            Role::Server(server) => server.bytes,
-        };
-        let unread = self.stream.map_or(0, |stream| stream.unread_bytes);
-        requests + unread + self.queue.len() + self.intake.received().len()
-    }
-
-    fn set_tight(&mut self, tight: bool, now: Instant) {
-        self.advance_time(now);
-        self.tight = tight && matches!(self.role, Role::Server(_));
-        self.keepalive.note_short(self.tight, self.now);
-    }
-
-    fn is_tight(&self) -> bool {
-        self.tight
-    }
-
-    fn peer_calls(&self) -> usize {
-        match &self.role {
-            Role::Client(_) => 0,
-            Role::Server(server) => server.calls.len(),
-        }
-    }
-
-    fn is_authenticated(&self) -> bool {
-        true
-    }
-
-    fn handle_transport_error(&mut self, error: io::Error, now: Instant) {
-        self.advance_time(now);
-        self.end_now(CloseReason::Transport(Arc::new(error)));
-    }
-
-    fn close(&mut self) {
+    fn end_by_choice(&mut self) {
         // A stream that was not let in is told nothing.
         match self.stage {
             Stage::Admission => self.end_now(CloseReason::Local),
             _ => self.end_after_flush(CloseReason::Local),
         }
-    }
-
-    fn is_closed(&self) -> bool {
-        self.phase.is_over(self.queue.is_empty())
-    }
-
-    fn close_reason(&self) -> Option<&CloseReason> {
-        self.phase.reason()
     }
 }

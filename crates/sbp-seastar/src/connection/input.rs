@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use sbp_wire::Machine;
 
 use super::calls::{END_OF_STREAM, NOT_MEASURED};
 use super::{Connection, PeerCall, Role, Stage};
@@ -39,11 +40,11 @@ enum Kind {
 
 impl Connection {
     /// Takes apart what has arrived, as far as that and the limits allow.
-    pub(super) fn parse(&mut self) {
-        self.held = false;
-        while self.is_open() {
+    pub(super) fn take_apart(&mut self) {
+        self.core.held = false;
+        while self.core.is_open() {
             if !matches!(self.stage, Stage::Skip { .. }) && !self.has_room() {
-                self.held = !self.intake.received().is_empty();
+                self.core.held = !self.core.intake.received().is_empty();
                 if let Role::Server(server) = &mut self.role {
                     // Nothing is read meanwhile, which is no fault of the client.
                     server.arrival.stop();
@@ -62,7 +63,9 @@ impl Connection {
     fn note_arrival(&mut self) {
         let part = self.part();
         if let Role::Server(server) = &mut self.role {
-            server.arrival.note(part, self.stats.frames_in, self.bytes_in, self.now);
+            server
+                .arrival
+                .note(part, self.stats.frames_in, self.core.bytes_in, self.core.now);
         }
     }
 
@@ -74,7 +77,7 @@ impl Connection {
             Stage::Frames if self.agreed.codec.is_some() => self.read_compressed(),
             Stage::Frames => self.read_frame(),
             Stage::Skip { left, id, length } => {
-                let left = left - self.intake.skip(left);
+                let left = left - self.core.intake.skip(left);
                 if left > 0 {
                     self.stage = Stage::Skip { left, id, length };
                     return Ok(Progress::NeedsBytes);
@@ -107,20 +110,20 @@ impl Connection {
 
     /// The whole of what begins with `head` bytes and has `length` more, once it is there.
     fn take_whole(&mut self, head: usize, length: usize) -> Option<Bytes> {
-        let mut whole = self.intake.take(head.saturating_add(length))?;
+        let mut whole = self.core.intake.take(head.saturating_add(length))?;
         self.stats.frames_in += 1;
         whole.advance(head);
         Some(whole)
     }
 
     fn read_negotiation(&mut self) -> Result<Progress, Fault> {
-        let received = self.intake.received();
+        let received = self.core.intake.received();
         let magic = received.get(..MAGIC.len()).unwrap_or(received);
         if !MAGIC.starts_with(magic) {
             return Err(Fault::Magic);
         }
         let Some([_, _, _, _, _, _, _, _, length @ ..]) = received.first_chunk::<HEAD>() else {
-            self.intake.wait_for(HEAD);
+            self.core.intake.wait_for(HEAD);
             return Ok(Progress::NeedsBytes);
         };
         let length = widen(u32::from_le_bytes(*length));
@@ -152,13 +155,13 @@ impl Connection {
                 (Some(parent), None) => return Err(Fault::NoParent(parent)),
             }
         }
-        self.events.push_back(Event::Negotiated(negotiated));
+        self.core.events.push_back(Event::Negotiated(negotiated));
         Ok(Progress::GoesOn)
     }
 
     fn read_compressed(&mut self) -> Result<Progress, Fault> {
-        let Some(length) = self.intake.received().first_chunk::<LENGTH>() else {
-            self.intake.wait_for(LENGTH);
+        let Some(length) = self.core.intake.received().first_chunk::<LENGTH>() else {
+            self.core.intake.wait_for(LENGTH);
             return Ok(Progress::NeedsBytes);
         };
         let length = widen(u32::from_le_bytes(*length));
@@ -187,15 +190,15 @@ impl Connection {
 
     fn read_frame(&mut self) -> Result<Progress, Fault> {
         let length = self.frame_head_length();
-        let Some(head) = self.head(self.intake.received())? else {
-            self.intake.wait_for(length);
+        let Some(head) = self.head(self.core.intake.received())? else {
+            self.core.intake.wait_for(length);
             return Ok(Progress::NeedsBytes);
         };
         if let (Kind::Request { id, .. }, Role::Server(server)) = (head.kind, &self.role)
             && head.length > server.config.request_bytes
         {
             self.check_id(id)?;
-            self.intake.skip(length);
+            self.core.intake.skip(length);
             self.stage = Stage::Skip {
                 left: head.length,
                 id,
@@ -270,11 +273,11 @@ impl Connection {
         }
         server.last += 1;
         server.bytes += payload.len();
-        let due = (!timeout.is_zero()).then(|| self.now + timeout.min(LONGEST_TIMEOUT));
+        let due = (!timeout.is_zero()).then(|| self.core.now + timeout.min(LONGEST_TIMEOUT));
         let open = PeerCall {
             number: server.last,
             bytes: payload.len(),
-            begun: self.now,
+            begun: self.core.now,
             due,
         };
         let call = Call {
@@ -282,7 +285,7 @@ impl Connection {
             number: open.number,
         };
         server.calls.insert(id, open);
-        self.events.push_back(Event::Called {
+        self.core.events.push_back(Event::Called {
             call,
             verb,
             payload,
@@ -315,7 +318,7 @@ impl Connection {
             return Ok(());
         };
         match client.calls.remove(asked) {
-            Some(call) => self.events.push_back(Event::Replied {
+            Some(call) => self.core.events.push_back(Event::Replied {
                 user: call.what,
                 reply,
                 handler,
@@ -334,7 +337,7 @@ impl Connection {
         }
         stream.unread += 1;
         stream.unread_bytes = stream.unread_bytes.saturating_add(payload.len());
-        self.events.push_back(Event::Message(payload));
+        self.core.events.push_back(Event::Message(payload));
         Ok(())
     }
 
@@ -347,7 +350,7 @@ impl Connection {
         }
         stream.peer_has_ended = true;
         let is_over = stream.has_ended;
-        self.events.push_back(Event::Ended);
+        self.core.events.push_back(Event::Ended);
         if is_over {
             self.end_after_flush(CloseReason::Ended);
         }

@@ -9,13 +9,12 @@ use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sbp_wire::{Arrival, Intake, Keepalive, OwnCalls, Pace, Part, Patience, Phase, WriteQueue};
+use sbp_wire::{Arrival, Core, Machine, OwnCalls, Pace, Patience};
 use thiserror::Error;
 
 use crate::codec::Codec;
-use crate::event::{CallFailure, CloseReason, Event};
+use crate::event::{CloseReason, Event};
 use crate::fault::Fault;
-use crate::limits::{STREAM_WINDOW_BYTES, STREAM_WINDOW_FRAMES};
 use crate::negotiation::Features;
 
 /// How long a peer may take to negotiate.
@@ -208,22 +207,11 @@ pub struct Connection {
     /// It is a stream.
     stream: Option<StreamState>,
     agreed: Agreed,
-    phase: Phase<CloseReason>,
-    /// The latest time given by any call.
-    now: Instant,
+    core: Core<Event, CloseReason>,
     /// Until when the peer has to negotiate, and how long that is.
     negotiate_by: Option<(Instant, Duration)>,
-    intake: Intake,
     stage: Stage,
-    queue: WriteQueue,
-    keepalive: Keepalive,
-    /// Bytes received.
-    bytes_in: u64,
-    events: VecDeque<Event>,
     stats: Stats,
-    /// Whether parsing stopped at a limit with bytes left.
-    held: bool,
-    tight: bool,
 }
 
 impl Connection {
@@ -276,18 +264,10 @@ impl Connection {
             own,
             stream: None,
             agreed: Agreed::default(),
-            phase: Phase::Open,
-            now,
+            core: Core::new(patience, now),
             negotiate_by: Some((now + negotiation, negotiation)),
-            intake: Intake::new(),
             stage: Stage::Negotiation,
-            queue: WriteQueue::new(),
-            keepalive: Keepalive::new(patience, now),
-            bytes_in: 0,
-            events: VecDeque::new(),
             stats: Stats::default(),
-            held: false,
-            tight: false,
         }
     }
 
@@ -306,65 +286,6 @@ impl Connection {
         }
     }
 
-    fn is_open(&self) -> bool {
-        self.phase.is_open()
-    }
-
-    /// Whether the limits allow another frame. A client that waits for replies has no such limits: if it stopped reading, its
-    /// own replies would be held up.
-    fn has_room(&self) -> bool {
-        if let Some(stream) = &self.stream {
-            return stream.unread < STREAM_WINDOW_FRAMES
-                && stream.unread_bytes < STREAM_WINDOW_BYTES
-                && self.stage != Stage::Admission;
-        }
-        match &self.role {
-            Role::Client(_) => true,
-            Role::Server(server) => {
-                server.calls.len() < server.config.calls
-                    && server.bytes < server.config.request_bytes
-                    && self.queue.len() < server.config.answer_bytes
-                    && !self.tight
-            }
-        }
-    }
-
-    /// Whether nothing is under way in either direction.
-    fn is_idle(&self) -> bool {
-        let is_over = match (&self.stream, &self.role) {
-            (Some(stream), _) => stream.has_ended && stream.peer_has_ended,
-            (None, Role::Client(client)) => client.calls.is_empty() && client.unsent.is_empty(),
-            (None, Role::Server(server)) => server.calls.is_empty(),
-        };
-        // Who leaves before it has negotiated has not been served at all.
-        let is_begun = matches!(self.role, Role::Server(_)) || self.negotiate_by.is_none();
-        is_over && is_begun && self.queue.is_empty() && self.part() == Part::Nothing
-    }
-
-    /// How much of the next frame has arrived.
-    fn part(&self) -> Part {
-        match (self.stage, self.intake.received().len()) {
-            (Stage::Skip { .. }, _) => Part::Body,
-            (_, 0) => Part::Nothing,
-            (_, length) if length < self.head_length() => Part::Head,
-            _ => Part::Body,
-        }
-    }
-
-    fn end_after_flush(&mut self, reason: CloseReason) {
-        if self.is_open() {
-            self.end(Phase::flushing(reason, self.now), true);
-        }
-    }
-
-    fn end_now(&mut self, reason: CloseReason) {
-        match self.phase.reason().cloned() {
-            None => self.end(Phase::Closed { reason }, false),
-            Some(reason) => self.phase = Phase::Closed { reason },
-        }
-        self.queue.clear();
-    }
-
     /// A peer that breaks the protocol is told nothing.
     fn end_for(&mut self, fault: Fault) {
         match self.negotiate_by {
@@ -374,41 +295,9 @@ impl Connection {
         }
     }
 
-    /// Fails what is under way, and tells why.
-    fn end(&mut self, phase: Phase<CloseReason>, still_written: bool) {
-        if let Role::Client(client) = &mut self.role {
-            let calls = client
-                .calls
-                .take_all()
-                .into_iter()
-                .map(|call| (call.position, call.what));
-            let unsent = client.unsent.drain(..).map(|unsent| (unsent.begins, unsent.user));
-            let mut all: Vec<_> = calls.chain(unsent).collect();
-            all.sort_unstable();
-            for (position, user) in all {
-                self.events.push_back(Event::CallFailed {
-                    user,
-                    failure: CallFailure::ConnectionClosed,
-                    bytes_sent: still_written || self.queue.written() > position,
-                });
-            }
-        }
-        if let Some(reason) = phase.reason() {
-            self.events.push_back(Event::Closing { reason: reason.clone() });
-        }
-        self.phase = phase;
-        self.stage = Stage::Frames;
-        self.intake.clear();
-        self.held = false;
-    }
-
-    fn advance_time(&mut self, now: Instant) {
-        self.now = self.now.max(now);
-    }
-
     fn queue_bytes(&mut self, bytes: &[u8]) {
-        self.queue.push(bytes);
-        self.keepalive.note_queued(self.now);
+        self.core.queue.push(bytes);
+        self.core.keepalive.note_queued(self.core.now);
     }
 }
 

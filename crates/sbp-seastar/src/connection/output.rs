@@ -11,18 +11,18 @@ impl Connection {
     pub(super) fn queue_frame(&mut self, head: &[u8], payload: &Bytes) {
         match self.agreed.codec {
             None => {
-                self.queue.push(head);
-                self.queue.push_shared(payload.clone());
+                self.core.queue.push(head);
+                self.core.queue.push_shared(payload.clone());
             }
             Some(codec) => {
                 let compressed = codec.compress(&[head, payload].concat());
-                self.queue.push(&narrow(compressed.len()).to_le_bytes());
+                self.core.queue.push(&narrow(compressed.len()).to_le_bytes());
                 match compressed.len() < SHARE_FROM {
-                    true => self.queue.push(&compressed),
-                    false => self.queue.push_shared(compressed.into()),
+                    true => self.core.queue.push(&compressed),
+                    false => self.core.queue.push_shared(compressed.into()),
                 }
             }
         }
-        self.keepalive.note_queued(self.now);
+        self.core.keepalive.note_queued(self.core.now);
     }
 }

@@ -6,7 +6,7 @@ use sbp_wire::Endpoint;
 use sbp_wire::testing::{events, every_split, receive, transmitted};
 
 use super::*;
-use crate::event::{Call, Negotiated};
+use crate::event::{Call, CallFailure, Negotiated};
 use crate::exception::Exception;
 use crate::fault::narrow;
 use crate::limits::{MAX_FRAME, MAX_NEGOTIATION};

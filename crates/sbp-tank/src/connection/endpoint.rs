@@ -1,116 +1,106 @@
 //! The connection as its driver knows it.
 
-use std::io::{self, IoSlice};
-use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{BytesMut, buf::Limit};
-use sbp_wire::{Endpoint, TooSlow};
+use sbp_wire::{Core, Due, Machine, Part, TooSlow};
 
-use super::{Connection, Phase, Role};
+use super::{Connection, Role, Stage};
 use crate::event::{CallFailure, CloseReason, Event};
 
-impl Endpoint for Connection {
+impl Machine for Connection {
     type Event = Event;
     type Reason = CloseReason;
 
-    fn recv_buffer(&mut self) -> Limit<&mut BytesMut> {
-        self.intake.buffer()
+    fn core(&self) -> &Core<Event, CloseReason> {
+        &self.core
     }
 
-    fn wants_read(&self) -> bool {
-        self.is_open() && (self.has_room() || self.is_amid_frame() && !self.held)
+    fn core_mut(&mut self) -> &mut Core<Event, CloseReason> {
+        &mut self.core
     }
 
-    fn handle_received(&mut self, count: usize, now: Instant) {
-        self.advance_time(now);
-        self.bytes_in = self.bytes_in.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
-        self.intake.note_received(count);
-        self.parse();
+    fn closing(reason: CloseReason) -> Event {
+        Event::Closing { reason }
     }
 
-    fn handle_eof(&mut self, now: Instant) {
-        self.advance_time(now);
-        let reason = CloseReason::Peer {
-            is_idle: self.is_idle(),
-        };
-        match self.role {
-            Role::Client { .. } => self.end_now(reason),
-            Role::Server { .. } => self.end_after_flush(reason),
+    fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server { .. })
+    }
+
+    /// A client has no such limits: if it stopped reading, its own answers would be held up.
+    fn has_room(&self) -> bool {
+        match &self.role {
+            Role::Client { .. } => true,
+            Role::Server {
+                config, calls, bytes, ..
+            } => {
+                calls.len() < config.calls
+                    && *bytes < config.request_bytes
+                    && self.core.queue.len() < config.answer_bytes
+                    && !self.core.tight
+            }
         }
     }
 
-    fn note_nothing_to_read(&mut self) {
-        self.intake.shrink();
+    fn part(&self) -> Part {
+        match self.stage {
+            Stage::Head if self.core.intake.received().is_empty() => Part::Nothing,
+            Stage::Head => Part::Head,
+            _ => Part::Body,
+        }
     }
 
-    fn is_mid_frame(&self) -> bool {
-        self.is_amid_frame()
+    fn is_idle(&self) -> bool {
+        let calls = match &self.role {
+            Role::Client { calls, .. } => calls.len(),
+            Role::Server { calls, .. } => calls.len(),
+        };
+        calls == 0 && self.core.queue.is_empty() && self.part() == Part::Nothing
     }
 
-    fn frames_in(&self) -> u64 {
+    fn frames_received(&self) -> u64 {
         self.stats.frames_in
     }
 
-    fn transmit<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
-        self.queue.slices(slices)
-    }
-
-    fn transmit_len(&self) -> usize {
-        self.queue.len()
-    }
-
-    fn handle_written(&mut self, count: usize, now: Instant) {
-        self.advance_time(now);
-        self.queue.advance(count);
-        self.keepalive.note_written(!self.queue.is_empty(), self.now);
-    }
-
-    fn bytes_out(&self) -> u64 {
-        self.queue.pushed()
-    }
-
-    fn note_time(&mut self, now: Instant) {
-        self.advance_time(now);
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        let of_role = match (&self.phase, &self.role) {
-            (Phase::Closed { .. }, _) => return None,
-            (Phase::Flushing { until, .. }, _) => return Some(*until),
-            (Phase::Open, Role::Client { greeted_by, calls, .. }) => {
-                [*greeted_by, calls.next_deadline(), self.keepalive.next_stall()]
-            }
-            (Phase::Open, Role::Server { ping_at, arrival, .. }) => {
-                [Some(*ping_at), arrival.due(), Some(self.keepalive.next())]
-            }
-        };
-        of_role.into_iter().flatten().min()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        self.advance_time(now);
-        match &self.phase {
-            Phase::Closed { .. } => return,
-            Phase::Flushing { .. } => {
-                if let Some(reason) = self.phase.overdue(self.now) {
-                    self.end_now(reason);
-                }
-                return;
-            }
-            Phase::Open => {}
+    fn request_bytes(&self) -> usize {
+        match &self.role {
+            Role::Client { .. } => 0,
+            Role::Server { bytes, .. } => *bytes,
         }
-        // A client has deadlines for its requests; for how long its broker says nothing else does not matter to it.
-        let may_be_silent = match &self.role {
+    }
+
+    fn calls_of_peer(&self) -> usize {
+        match &self.role {
+            Role::Client { .. } => 0,
+            Role::Server { calls, .. } => calls.len(),
+        }
+    }
+
+    fn parse(&mut self) {
+        self.take_apart();
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        let all = match &self.role {
+            Role::Client { greeted_by, calls, .. } => {
+                [*greeted_by, calls.next_deadline(), self.core.keepalive.next_stall()]
+            }
+            Role::Server { ping_at, arrival, .. } => [Some(*ping_at), arrival.due(), Some(self.core.keepalive.next())],
+        };
+        all.into_iter().flatten().min()
+    }
+
+    /// A client has deadlines for its requests; for how long its broker says nothing else does not matter to it.
+    fn may_be_silent(&self) -> bool {
+        match &self.role {
             Role::Client { .. } => true,
             Role::Server { calls, .. } => !calls.is_empty(),
-        };
-        let due = self.keepalive.check(self.now, may_be_silent);
-        if let Some(patience) = due.stalled {
-            return self.end_now(CloseReason::Stalled(patience));
         }
+    }
+
+    fn handle_due(&mut self, due: Due) {
         if due.silent {
-            return self.end_after_flush(CloseReason::Silent(self.keepalive.silence()));
+            return self.end_after_flush(CloseReason::Silent(self.core.keepalive.silence()));
         }
         match &mut self.role {
             Role::Client {
@@ -119,13 +109,13 @@ impl Endpoint for Connection {
                 calls,
                 ..
             } => {
-                if greeted_by.is_some_and(|by| by <= self.now) {
+                if greeted_by.is_some_and(|by| by <= self.core.now) {
                     let patience = config.greeting;
                     return self.end_after_flush(CloseReason::NotGreeted(patience));
                 }
-                while let Some(call) = calls.take_due(self.now) {
+                while let Some(call) = calls.take_due(self.core.now) {
                     // A queued frame cannot be taken back, so it will be written.
-                    self.events.push_back(Event::CallFailed {
+                    self.core.events.push_back(Event::CallFailed {
                         user: call.what.user,
                         failure: CallFailure::DeadlineExceeded,
                         bytes_sent: true,
@@ -133,65 +123,25 @@ impl Endpoint for Connection {
                 }
             }
             Role::Server { ping_at, arrival, .. } => {
-                if let Some(TooSlow { bytes, within }) = arrival.check(self.now) {
+                if let Some(TooSlow { bytes, within }) = arrival.check(self.core.now) {
                     self.end_after_flush(CloseReason::TooSlow { bytes, within });
-                } else if *ping_at <= self.now {
+                } else if *ping_at <= self.core.now {
                     self.ping();
                 }
             }
         }
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
-        if self.events.is_empty() && self.held && self.has_room() {
-            self.parse();
+    fn abandon(&mut self, still_written: bool) {
+        if let Role::Client { calls, .. } = &mut self.role {
+            for call in calls.take_all() {
+                self.core.events.push_back(Event::CallFailed {
+                    user: call.what.user,
+                    failure: CallFailure::ConnectionClosed,
+                    bytes_sent: still_written || self.core.queue.written() > call.position,
+                });
+            }
         }
-        self.events.pop_front()
-    }
-
-    fn held_bytes(&self) -> usize {
-        let requests = match &self.role {
-            Role::Client { .. } => 0,
-            Role::Server { bytes, .. } => *bytes,
-        };
-        requests + self.queue.len() + self.intake.received().len()
-    }
-
-    fn set_tight(&mut self, tight: bool, now: Instant) {
-        self.advance_time(now);
-        self.tight = tight && matches!(self.role, Role::Server { .. });
-        self.keepalive.note_short(self.tight, self.now);
-    }
-
-    fn is_tight(&self) -> bool {
-        self.tight
-    }
-
-    fn peer_calls(&self) -> usize {
-        match &self.role {
-            Role::Client { .. } => 0,
-            Role::Server { calls, .. } => calls.len(),
-        }
-    }
-
-    fn is_authenticated(&self) -> bool {
-        true
-    }
-
-    fn handle_transport_error(&mut self, error: io::Error, now: Instant) {
-        self.advance_time(now);
-        self.end_now(CloseReason::Transport(Arc::new(error)));
-    }
-
-    fn close(&mut self) {
-        self.end_after_flush(CloseReason::Local);
-    }
-
-    fn is_closed(&self) -> bool {
-        self.phase.is_over(self.queue.is_empty())
-    }
-
-    fn close_reason(&self) -> Option<&CloseReason> {
-        self.phase.reason()
+        self.stage = Stage::Head;
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use sbp_wire::Machine;
 
 use super::{Connection, PeerCall, Role};
 use crate::answer::{Answer, Asked, Headed, read_header};
@@ -59,11 +60,11 @@ enum Progress {
 
 impl Connection {
     /// Takes apart what has arrived, as far as that and the limits allow.
-    pub(super) fn parse(&mut self) {
-        self.held = false;
-        while self.is_open() {
+    pub(super) fn take_apart(&mut self) {
+        self.core.held = false;
+        while self.core.is_open() {
             if matches!(self.stage, Stage::Head) && !self.has_room() {
-                self.held = !self.intake.received().is_empty();
+                self.core.held = !self.core.intake.received().is_empty();
                 if let Role::Server { arrival, .. } = &mut self.role {
                     // Nothing is read meanwhile, which is no fault of the client.
                     arrival.stop();
@@ -82,7 +83,7 @@ impl Connection {
     fn note_arrival(&mut self) {
         let part = self.part();
         if let Role::Server { arrival, .. } = &mut self.role {
-            arrival.note(part, self.stats.frames_in, self.bytes_in, self.now);
+            arrival.note(part, self.stats.frames_in, self.core.bytes_in, self.core.now);
         }
     }
 
@@ -91,7 +92,7 @@ impl Connection {
         match std::mem::replace(&mut self.stage, Stage::Head) {
             Stage::Head => self.read_head(),
             Stage::Body { message, length } => {
-                let Some(payload) = self.intake.take(length) else {
+                let Some(payload) = self.core.intake.take(length) else {
                     self.stage = Stage::Body { message, length };
                     return Ok(Progress::NeedsBytes);
                 };
@@ -111,7 +112,7 @@ impl Connection {
                 fault,
             }),
             Stage::Skip { left } => {
-                let left = left - self.intake.skip(left);
+                let left = left - self.core.intake.skip(left);
                 if left > 0 {
                     self.stage = Stage::Skip { left };
                     return Ok(Progress::NeedsBytes);
@@ -123,9 +124,9 @@ impl Connection {
     }
 
     fn read_head(&mut self) -> Result<Progress, Violation> {
-        let received = self.intake.received();
+        let received = self.core.intake.received();
         let Some([message, length @ ..]) = received.first_chunk::<HEAD>() else {
-            self.intake.wait_for(HEAD);
+            self.core.intake.wait_for(HEAD);
             return Ok(Progress::NeedsBytes);
         };
         let (message, length) = (*message, widen(u32::from_le_bytes(*length)));
@@ -144,7 +145,7 @@ impl Connection {
             _ => MAX_REQUEST,
         };
         check_length("it", length, limit).map_err(|fault| Violation::Content { message, fault })?;
-        self.intake.skip(HEAD);
+        self.core.intake.skip(HEAD);
         self.stage = match message {
             CONSUME if is_client => Stage::Header { length },
             message => Stage::Body { message, length },
@@ -153,7 +154,7 @@ impl Connection {
     }
 
     fn handle_request(&mut self, message: u8, payload: &Bytes) -> Result<(), Violation> {
-        self.keepalive.note_received(self.now);
+        self.core.keepalive.note_received(self.core.now);
         if message == PING {
             self.stats.pings += 1;
             return Ok(());
@@ -169,7 +170,7 @@ impl Connection {
             bytes: payload.len(),
         };
         calls.insert(*last, of_peer);
-        self.events.push_back(Event::Request {
+        self.core.events.push_back(Event::Request {
             call: Call(*last),
             request,
         });
@@ -183,7 +184,7 @@ impl Connection {
         if message == PING {
             self.stats.pings += 1;
             if greeted_by.take().is_some() {
-                self.events.push_back(Event::Greeted);
+                self.core.events.push_back(Event::Greeted);
             }
             return Ok(());
         }
@@ -200,15 +201,15 @@ impl Connection {
         let answer = Answer::read(&call.asked, &mut reader).map_err(content)?;
         let user = call.user;
         calls.remove(id);
-        self.events.push_back(Event::Answered { user, answer });
+        self.core.events.push_back(Event::Answered { user, answer });
         Ok(())
     }
 
     /// The header of an answer to Consume.
     fn read_consumed(&mut self, length: usize) -> Result<Progress, Fault> {
-        let Some(header) = self.intake.received().first_chunk::<HEADER_LENGTH>() else {
+        let Some(header) = self.core.intake.received().first_chunk::<HEADER_LENGTH>() else {
             check_inside(HEADER_LENGTH, length)?;
-            self.intake.wait_for(HEADER_LENGTH);
+            self.core.intake.wait_for(HEADER_LENGTH);
             self.stage = Stage::Header { length };
             return Ok(Progress::NeedsBytes);
         };
@@ -216,7 +217,7 @@ impl Connection {
         check_length("its header", header, MAX_HEADER)?;
         let whole = HEADER_LENGTH + header;
         check_inside(whole, length)?;
-        let Some(bytes) = self.intake.take(whole) else {
+        let Some(bytes) = self.core.intake.take(whole) else {
             self.stage = Stage::Header { length };
             return Ok(Progress::NeedsBytes);
         };
@@ -248,7 +249,7 @@ impl Connection {
             partition: headed.partition,
             state: headed.state,
         });
-        self.events.push_back(Event::Consumed {
+        self.core.events.push_back(Event::Consumed {
             user,
             partitions: told.collect(),
         });
@@ -279,7 +280,7 @@ impl Connection {
             return Ok(Progress::GoesOn);
         }
         if chunks.is_cut {
-            chunks.left -= self.intake.skip(chunks.left);
+            chunks.left -= self.core.intake.skip(chunks.left);
             let progress = match chunks.left {
                 0 => Progress::GoesOn,
                 _ => Progress::NeedsBytes,
@@ -287,13 +288,13 @@ impl Connection {
             self.stage = Stage::Chunks(chunks);
             return Ok(progress);
         }
-        let received = self.intake.received();
+        let received = self.core.intake.received();
         let here = received.get(..chunks.left).unwrap_or(received);
         let framed = Framed::of(here)?;
         let Some(framed) = framed.filter(|framed| framed.whole() <= chunks.left) else {
             if framed.is_none() && here.len() < chunks.left {
                 let more = here.len() + 1;
-                self.intake.wait_for(more);
+                self.core.intake.wait_for(more);
                 self.stage = Stage::Chunks(chunks);
                 return Ok(Progress::NeedsBytes);
             }
@@ -303,7 +304,7 @@ impl Connection {
             self.stage = Stage::Chunks(chunks);
             return Ok(Progress::GoesOn);
         };
-        let Some(mut whole) = self.intake.take(framed.whole()) else {
+        let Some(mut whole) = self.core.intake.take(framed.whole()) else {
             self.stage = Stage::Chunks(chunks);
             return Ok(Progress::NeedsBytes);
         };
@@ -328,14 +329,14 @@ impl Connection {
         if let Role::Client { calls, .. } = &self.role
             && let Some(call) = calls.get(id)
         {
-            self.events.push_back(event(call.user));
+            self.core.events.push_back(event(call.user));
         }
     }
 
     /// A part of an answer has come: the rest has time anew.
     fn note_progress(&mut self, id: u32) {
         if let Role::Client { config, calls, .. } = &mut self.role {
-            calls.extend(id, self.now + config.consume);
+            calls.extend(id, self.core.now + config.consume);
         }
     }
 }

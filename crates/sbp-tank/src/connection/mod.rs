@@ -3,16 +3,16 @@
 mod endpoint;
 mod input;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use sbp_wire::{Arrival, Intake, Keepalive, OwnCalls, Pace, Part, Patience, Phase, WriteQueue};
+use sbp_wire::{Arrival, Core, OwnCalls, Pace, Patience};
 use thiserror::Error;
 
 use self::input::Stage;
 use crate::answer::{Answer, Asked};
 use crate::coding::{Collector, queue_frame};
-use crate::event::{Call, CallFailure, CloseReason, Event};
+use crate::event::{Call, CloseReason, Event};
 use crate::fault::Fault;
 use crate::request::{PING, Request};
 
@@ -137,20 +137,9 @@ struct PeerCall {
 #[derive(Debug)]
 pub struct Connection {
     role: Role,
-    phase: Phase<CloseReason>,
-    /// The latest time given by any call.
-    now: Instant,
-    intake: Intake,
+    core: Core<Event, CloseReason>,
     stage: Stage,
-    queue: WriteQueue,
-    keepalive: Keepalive,
-    /// Bytes received.
-    bytes_in: u64,
-    events: VecDeque<Event>,
     stats: Stats,
-    /// Whether parsing stopped at a limit with bytes left.
-    held: bool,
-    tight: bool,
 }
 
 impl Connection {
@@ -185,17 +174,9 @@ impl Connection {
     fn new(role: Role, patience: Patience, now: Instant) -> Self {
         Self {
             role,
-            phase: Phase::Open,
-            now,
-            intake: Intake::new(),
+            core: Core::new(patience, now),
             stage: Stage::Head,
-            queue: WriteQueue::new(),
-            keepalive: Keepalive::new(patience, now),
-            bytes_in: 0,
-            events: VecDeque::new(),
             stats: Stats::default(),
-            held: false,
-            tight: false,
         }
     }
 
@@ -204,8 +185,8 @@ impl Connection {
     /// # Errors
     /// [`Refused`]; nothing was queued then.
     pub fn send(&mut self, request: &Request, user: u64, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
-        if !self.is_open() {
+        self.core.advance_time(now);
+        if !self.core.is_open() {
             return Err(Refused::Closed);
         }
         let Role::Client {
@@ -231,7 +212,7 @@ impl Connection {
             Request::DiscoverTopics => (Asked::Topics, config.other),
             Request::Topology => (Asked::Topology, config.other),
         };
-        calls.insert(id, OwnCall { user, asked }, now + patience, self.queue.pushed());
+        calls.insert(id, OwnCall { user, asked }, now + patience, self.core.queue.pushed());
         self.queue_frame(message, frame);
         Ok(())
     }
@@ -241,14 +222,14 @@ impl Connection {
     /// # Errors
     /// [`Refused`]; nothing was queued then, and the request is over only if the connection is closed.
     pub fn answer(&mut self, call: Call, answer: &Answer, now: Instant) -> Result<(), Refused> {
-        self.advance_time(now);
+        self.core.advance_time(now);
         let Role::Server { calls, bytes, .. } = &mut self.role else {
             return Err(Refused::UnknownCall);
         };
         let Some(of_peer) = calls.get(&call.0) else {
             return Err(Refused::UnknownCall);
         };
-        let collected = match self.phase.is_open() {
+        let collected = match self.core.is_open() {
             true => Some(answer.collect(of_peer.id)?),
             false => None,
         };
@@ -281,91 +262,11 @@ impl Connection {
     }
 
     fn queue_frame(&mut self, message: u8, frame: Collector) {
-        queue_frame(message, frame, &mut self.queue);
-        self.keepalive.note_queued(self.now);
+        queue_frame(message, frame, &mut self.core.queue);
+        self.core.keepalive.note_queued(self.core.now);
         if let Role::Server { config, ping_at, .. } = &mut self.role {
-            *ping_at = self.now + config.ping_every;
+            *ping_at = self.core.now + config.ping_every;
         }
-    }
-
-    fn is_open(&self) -> bool {
-        self.phase.is_open()
-    }
-
-    /// Whether the limits allow another request. A client has no such limits: if it stopped reading, its own answers would be
-    /// held up.
-    fn has_room(&self) -> bool {
-        match &self.role {
-            Role::Client { .. } => true,
-            Role::Server {
-                config, calls, bytes, ..
-            } => {
-                calls.len() < config.calls
-                    && *bytes < config.request_bytes
-                    && self.queue.len() < config.answer_bytes
-                    && !self.tight
-            }
-        }
-    }
-
-    /// Whether nothing is under way in either direction.
-    fn is_idle(&self) -> bool {
-        let calls = match &self.role {
-            Role::Client { calls, .. } => calls.len(),
-            Role::Server { calls, .. } => calls.len(),
-        };
-        calls == 0 && self.queue.is_empty() && !self.is_amid_frame()
-    }
-
-    fn is_amid_frame(&self) -> bool {
-        self.part() != Part::Nothing
-    }
-
-    /// How much of the next frame has arrived.
-    fn part(&self) -> Part {
-        match self.stage {
-            Stage::Head if self.intake.received().is_empty() => Part::Nothing,
-            Stage::Head => Part::Head,
-            _ => Part::Body,
-        }
-    }
-
-    fn end_after_flush(&mut self, reason: CloseReason) {
-        if self.is_open() {
-            self.end(Phase::flushing(reason, self.now), true);
-        }
-    }
-
-    fn end_now(&mut self, reason: CloseReason) {
-        match self.phase.reason().cloned() {
-            None => self.end(Phase::Closed { reason }, false),
-            Some(reason) => self.phase = Phase::Closed { reason },
-        }
-        self.queue.clear();
-    }
-
-    /// Fails what is under way, and tells why.
-    fn end(&mut self, phase: Phase<CloseReason>, still_written: bool) {
-        if let Role::Client { calls, .. } = &mut self.role {
-            for call in calls.take_all() {
-                self.events.push_back(Event::CallFailed {
-                    user: call.what.user,
-                    failure: CallFailure::ConnectionClosed,
-                    bytes_sent: still_written || self.queue.written() > call.position,
-                });
-            }
-        }
-        if let Some(reason) = phase.reason() {
-            self.events.push_back(Event::Closing { reason: reason.clone() });
-        }
-        self.phase = phase;
-        self.stage = Stage::Head;
-        self.intake.clear();
-        self.held = false;
-    }
-
-    fn advance_time(&mut self, now: Instant) {
-        self.now = self.now.max(now);
     }
 }
 

@@ -1,13 +1,13 @@
 //! What a connection does with what is not in the vectors of real peers.
 
 use bytes::Bytes;
-use sbp_wire::Endpoint;
 use sbp_wire::testing::{events, every_split, receive, transmitted};
+use sbp_wire::{Endpoint, WriteQueue};
 
 use super::*;
 use crate::answer::{ConsumedTopic, Consumption, Discovered, PartitionBounds};
 use crate::bundle::{Message, encode_bundle};
-use crate::event::Violation;
+use crate::event::{CallFailure, Violation};
 use crate::limits::{MAX_ANSWER, MAX_BUNDLE, MAX_HEADER, MAX_REQUEST};
 use crate::outcome::{PartitionState, Produced};
 use crate::request::{CONSUME, ConsumedFrom, Produce, ProducedTo, Topic};
@@ -127,7 +127,7 @@ fn told(request: &Request, bytes: &[u8]) -> (Vec<Event>, bool) {
             receive(&mut client, piece, now);
             told.extend(events(&mut client));
         }
-        (told, client.is_open())
+        (told, client.core.is_open())
     })
 }
 
@@ -459,7 +459,7 @@ fn a_client_waits_for_the_greeting_and_no_longer() {
     let by = start + Duration::from_secs(2);
     assert_eq!(client.poll_timeout(), Some(by));
     client.handle_timeout(by - Duration::from_millis(1));
-    assert!(client.is_open());
+    assert!(client.core.is_open());
     client.handle_timeout(by);
     let reason = CloseReason::NotGreeted(Duration::from_secs(2));
     assert_eq!(events(&mut client), [Event::Closing { reason }]);
@@ -497,7 +497,7 @@ fn a_request_runs_out_of_time_and_its_late_answer_is_nobodys() {
     assert_eq!(events(&mut client), [late(1)]);
     receive(&mut client, &frame(1, &[1, 0, 0, 0, 0, 0]), at(33));
     assert_eq!(client.stats().unknown_answers, 2);
-    assert!(client.is_open());
+    assert!(client.core.is_open());
 }
 
 #[test]
@@ -520,7 +520,7 @@ fn a_long_answer_has_time_for_each_bundle() {
     assert!(matches!(events(&mut client)[..], [Event::CallFailed { user: 1, .. }]));
     receive(&mut client, tail, at(20));
     assert_eq!(events(&mut client), []);
-    assert!(client.is_open() && !client.is_mid_frame());
+    assert!(client.core.is_open() && !client.is_mid_frame());
 }
 
 #[test]
