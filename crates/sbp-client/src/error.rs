@@ -7,7 +7,7 @@ use sbp_messages::{ErrorCode, Retry, Status, Stream};
 use sbp_types::{Offset, RangeIndex, StreamId, StreamIdentity};
 
 use crate::codes;
-use crate::failure::{Cause, Failure, words};
+use crate::failure::{Cause, Failure, fencing_epoch, words};
 use crate::gap::Gap;
 use crate::retry::Repeat;
 
@@ -67,6 +67,7 @@ struct Details {
     endpoint: Option<Arc<str>>,
     attempts: u32,
     next_sequence: Option<i64>,
+    fenced_by: Option<i64>,
     gap: Option<Gap>,
 }
 
@@ -85,6 +86,7 @@ impl ClientError {
             endpoint: None,
             attempts: 0,
             next_sequence: None,
+            fenced_by: None,
             gap: None,
         }))
     }
@@ -193,6 +195,7 @@ impl ClientError {
         let mut error = Self::new(kind, code, what);
         error.0.endpoint = failure.endpoint.clone();
         error.0.offset = failure.offset;
+        error.0.fenced_by = failure.fenced_by;
         error.0.attempts = attempts;
         error
     }
@@ -205,6 +208,7 @@ impl ClientError {
             ErrorKind::Rejected
         };
         let mut error = Self::new(kind, status.code, words(status));
+        error.0.fenced_by = fencing_epoch(status);
         error.0.endpoint = endpoint.cloned();
         error.0.attempts = 1;
         error
@@ -393,6 +397,8 @@ details! {
     gap = gap: Option<Gap>;
     /// The sequence that the server expects next from a writer, where it said so.
     next_sequence = next_sequence: Option<i64>;
+    /// The epoch of the writer's instance that has taken over, where the server said so.
+    fenced_by = fenced_by: Option<i64>;
     /// How many attempts were made; 0 when none could be.
     attempts = attempts: u32;
 }

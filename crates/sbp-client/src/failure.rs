@@ -212,6 +212,12 @@ fn leader(status: &Status) -> Option<ServerAddress> {
     ServerAddress::of_peer(&cluster.leader()?.advertise_addr)
 }
 
+/// The epoch that a refused writer would have to beat, where the server says it.
+pub(crate) fn fencing_epoch(status: &Status) -> Option<i64> {
+    let fenced = Some(status).filter(|status| status.code == ErrorCode::WRITER_FENCED)?;
+    fenced.detail.first_chunk().map(|epoch| i64::from_be_bytes(*epoch))
+}
+
 fn deadline(sent: bool, waited_for: Option<&str>) -> String {
     match waited_for {
         None if sent => "the deadline passed while the answer was awaited".to_owned(),
@@ -229,6 +235,8 @@ pub(crate) struct Failure {
     pub(crate) endpoint: Option<Arc<str>>,
     /// Where the stream is, when the server said so.
     pub(crate) offset: Option<Offset>,
+    /// The epoch of the writer's instance that has taken over, when the server said so.
+    pub(crate) fenced_by: Option<i64>,
 }
 
 impl Failure {
@@ -237,12 +245,18 @@ impl Failure {
             cause,
             endpoint: endpoint.cloned(),
             offset: None,
+            fenced_by: None,
         }
     }
 
     /// Adds where the stream is.
     pub(crate) fn at(self, offset: Option<Offset>) -> Self {
         Self { offset, ..self }
+    }
+
+    /// Adds whom the writer has lost its stream to.
+    pub(crate) fn fenced_by(self, fenced_by: Option<i64>) -> Self {
+        Self { fenced_by, ..self }
     }
 }
 
@@ -252,6 +266,7 @@ impl From<Cause> for Failure {
             cause,
             endpoint: None,
             offset: None,
+            fenced_by: None,
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Ack {
     pub durability: Durability,
     /// Whether the server had stored this very batch before and answered with its old place.
     pub duplicate: bool,
+    /// The sequence that the server expects next of the batch's writer, where it said so: not of a writer that it does not know.
+    pub next_sequence: Option<i64>,
 }
 
 impl Ack {

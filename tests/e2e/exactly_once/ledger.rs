@@ -15,6 +15,7 @@ fn ack(base: i64) -> Ack {
         append_time: TimestampMs(0),
         durability: Durability::Fsync,
         duplicate: false,
+        next_sequence: None,
     }
 }
 

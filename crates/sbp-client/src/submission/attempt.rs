@@ -1,8 +1,8 @@
 //! How one attempt of a writer to store one batch ended.
 
-use sbp_messages::{AppendResult, ErrorCode};
+use sbp_messages::AppendResult;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, fencing_epoch};
 use crate::outcome::Ack;
 
 /// How an attempt ended.
@@ -23,13 +23,10 @@ impl AttemptEnd {
 
     /// The attempt failed, and this is what the server said, if it said anything.
     pub(crate) fn refused(failure: Failure, told: Option<&AppendResult>) -> Self {
-        let fenced = told.filter(|told| told.status.code == ErrorCode::WRITER_FENCED);
         Self {
             outcome: Err(Box::new(failure)),
             next_sequence: told.and_then(|told| told.next_sequence),
-            fenced_by: fenced
-                .and_then(|told| told.status.detail.first_chunk())
-                .map(|epoch| i64::from_be_bytes(*epoch)),
+            fenced_by: told.and_then(|told| fencing_epoch(&told.status)),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::channel::header::millis;
 use crate::channel::throttle::Window;
 use crate::clock::earlier;
 use crate::error::ClientError;
-use crate::failure::Cause;
+use crate::failure::{Cause, fencing_epoch};
 use crate::features::Features;
 use crate::outcome::{Ack, AppendOutcome};
 use crate::submission::attempt::AttemptEnd;
@@ -314,7 +314,11 @@ impl AppendPipeline {
     fn fail(&mut self, context: &Context, id: AppendId, cause: Cause, told: Option<&AppendResult>) {
         let Some(op) = find(&mut self.batches, id) else { return };
         op.attempts += 1;
-        let failure = context.failure(cause).at(told.and_then(told_offset));
+        let fenced_by = told.and_then(|told| fencing_epoch(&told.status));
+        let failure = context
+            .failure(cause)
+            .at(told.and_then(told_offset))
+            .fenced_by(fenced_by);
         if op.reply.is_attempt() {
             let reply = release(op, &mut self.released);
             let ends = std::iter::repeat_with(|| AttemptEnd::failed(failure.clone()));
@@ -583,6 +587,7 @@ fn acknowledged(entry: &AppendEntry, result: &AppendResult, context: &Context) -
         append_time: result.stream_append_time_ms,
         durability: context.durability(),
         duplicate: result.duplicate,
+        next_sequence: result.next_sequence.filter(|sequence| *sequence >= 0),
     }
 }
 

@@ -65,6 +65,7 @@ pub(crate) fn stored(offset: i64, duplicate: bool) -> AttemptEnd {
             append_time: TimestampMs(0),
             durability: Durability::Fsync,
             duplicate,
+            next_sequence: None,
         }),
         next_sequence: None,
         fenced_by: None,
