@@ -9,6 +9,7 @@ mod catalog;
 pub mod import;
 mod names;
 mod numbers;
+pub mod pravega;
 mod records;
 pub mod seastar;
 pub mod tank;

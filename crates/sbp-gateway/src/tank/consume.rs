@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout_at;
 
 use super::Shared;
-use crate::catalog::{Partition, Topics};
+use super::partitions::{Partition, Topics};
 use crate::numbers::{Numbers, time_ms};
 use crate::records::{damaged, decode, number_at, number_of, offset_of, positions};
 
@@ -99,7 +99,7 @@ impl Shared {
         let mut known = Vec::with_capacity(topics.len());
         let mut places = Vec::new();
         for (place, topic) in topics.iter().enumerate() {
-            let found = self.catalog.topics_with(&topic.name).await;
+            let found = self.catalog.all_with(|topics| topics.contains_key(&topic.name)).await;
             known.push(!matches!(&found, Ok(topics) if !topics.contains_key(&topic.name)));
             let found = found.map_err(|error| tracing::warn!(%error, "topics are not known at the moment"));
             let of_topic = topic.partitions.iter();

@@ -7,6 +7,7 @@ mod command;
 mod connection;
 mod consume;
 mod listener;
+mod partitions;
 mod produce;
 mod topics;
 
@@ -17,6 +18,7 @@ use sbp_client::Client;
 use sbp_tank::{Answer, Request};
 
 pub use self::listener::{TankConfig, TankError, TankServer};
+use self::partitions::Topics;
 use crate::appends::Appends;
 use crate::catalog::Catalog;
 use crate::watch::Watch;
@@ -25,7 +27,7 @@ use crate::watch::Watch;
 #[derive(Debug)]
 struct Shared {
     client: Client,
-    catalog: Catalog,
+    catalog: Catalog<Topics>,
     appends: Appends,
     watch: Watch,
     /// What TANK has no room for was told.

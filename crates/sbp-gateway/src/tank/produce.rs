@@ -13,8 +13,8 @@ use tokio::task::JoinSet;
 
 use super::Shared;
 use super::command::Command;
+use super::partitions::{Partition, Topics};
 use crate::appends::Appended;
-use crate::catalog::{Partition, Topics};
 use crate::numbers::time_us;
 
 /// What became of a bundle, or what is to be waited for.
@@ -85,7 +85,7 @@ impl Shared {
     async fn produce(&self, produce: &Produce) -> Vec<Vec<Outcome>> {
         let mut outcomes = Vec::with_capacity(produce.topics.len());
         for topic in &produce.topics {
-            let topics = match self.catalog.topics_with(&topic.name).await {
+            let topics = match self.catalog.all_with(|topics| topics.contains_key(&topic.name)).await {
                 Ok(topics) => topics,
                 Err(error) => {
                     tracing::warn!(%error, "topics are not known at the moment");

@@ -9,7 +9,7 @@ use sbp_types::Offset;
 
 use super::Shared;
 use super::consume::number_before;
-use crate::catalog::{Partition, Partitions};
+use super::partitions::{Partition, Partitions};
 use crate::names::{is_topic, stream_of};
 use crate::records::number_at;
 
@@ -25,7 +25,7 @@ const BAD: u8 = 10;
 
 impl Shared {
     pub(super) async fn status(&self) -> Answer {
-        let topics = self.catalog.topics().await.unwrap_or_default();
+        let topics = self.catalog.all().await.unwrap_or_default();
         let partitions: usize = topics.values().map(BTreeMap::len).sum();
         Answer::Status {
             topics: u32::try_from(topics.len()).unwrap_or(u32::MAX),
@@ -36,7 +36,7 @@ impl Shared {
 
     /// `None`: it is not known at the moment, and no answer says so.
     pub(super) async fn topics(&self) -> Option<Answer> {
-        let topics = self.catalog.topics().await.map_err(told).ok()?;
+        let topics = self.catalog.all().await.map_err(told).ok()?;
         let mut summaries: Vec<_> = topics
             .iter()
             .map(|(name, partitions)| TopicSummary {
@@ -51,7 +51,12 @@ impl Shared {
 
     /// `None`: it is not known at the moment, and no answer says so.
     pub(super) async fn partitions(&self, topic: &str) -> Option<Answer> {
-        let topics = self.catalog.topics_with(topic).await.map_err(told).ok()?;
+        let topics = self
+            .catalog
+            .all_with(|topics| topics.contains_key(topic))
+            .await
+            .map_err(told)
+            .ok()?;
         let none = Partitions::new();
         let known = topics.get(topic).unwrap_or(&none);
         let bounds = self.bounds(known).await.map_err(told).ok()?;
@@ -122,7 +127,7 @@ impl Shared {
         if !config.trim_ascii().is_empty() {
             return CONFIG;
         }
-        match self.catalog.topics_with(topic).await {
+        match self.catalog.all_with(|topics| topics.contains_key(topic)).await {
             Ok(topics) if topics.contains_key(topic) => return EXISTS,
             Ok(_) => {}
             Err(error) => {
