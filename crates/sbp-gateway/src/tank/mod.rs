@@ -3,6 +3,7 @@
 //!
 //! To its clients it is one broker that stands alone. It acknowledges what they produce when the service has stored it.
 
+mod carried;
 mod command;
 mod connection;
 mod consume;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use sbp_client::Client;
 use sbp_tank::{Answer, Request};
 
+use self::carried::Ends;
 pub use self::listener::{TankConfig, TankError, TankServer};
 use self::partitions::Topics;
 use crate::appends::Appends;
@@ -30,6 +32,7 @@ struct Shared {
     catalog: Catalog<Topics>,
     appends: Appends,
     watch: Watch,
+    ends: Ends,
     /// What TANK has no room for was told.
     has_told: AtomicBool,
 }
@@ -40,6 +43,7 @@ impl Shared {
             catalog: Catalog::new(client.clone()),
             appends: Appends::new(client.clone()),
             watch: Watch::new(client.clone()),
+            ends: Ends::default(),
             client: client.clone(),
             has_told: AtomicBool::new(false),
         }

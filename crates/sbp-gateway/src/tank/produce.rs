@@ -15,11 +15,13 @@ use super::Shared;
 use super::command::Command;
 use super::partitions::{Partition, Topics};
 use crate::appends::Appended;
-use crate::numbers::time_us;
+use crate::numbers::{SEQUENCE, time_us};
 
 /// What became of a bundle, or what is to be waited for.
 enum Outcome {
     Over(Produced),
+    /// Whether it is stored is not known.
+    Unknown,
     Appended(Appended),
 }
 
@@ -56,6 +58,7 @@ async fn settle(topics: Vec<Vec<Outcome>>) -> Option<Vec<Vec<Produced>>> {
         for outcome in outcomes {
             of_topic.push(match outcome {
                 Outcome::Over(produced) => produced,
+                Outcome::Unknown => return None,
                 Outcome::Appended(appended) => outcome_of(appended.await)?,
             });
         }
@@ -65,7 +68,7 @@ async fn settle(topics: Vec<Vec<Outcome>>) -> Option<Vec<Vec<Produced>>> {
 }
 
 /// `None`: whether it is stored is not known.
-fn outcome_of(appended: Result<Ack, ClientError>) -> Option<Produced> {
+pub(super) fn outcome_of(appended: Result<Ack, ClientError>) -> Option<Produced> {
     match appended {
         Ok(_) => Some(Produced::Done),
         Err(error) if error.kind() == ErrorKind::Indeterminate => {
@@ -125,8 +128,8 @@ impl Shared {
     }
 
     async fn produce_one(&self, partition: &Partition, topic: &str, to: &ProducedTo, is_numbered: bool) -> Outcome {
-        let records = match records_of(to) {
-            Ok(records) => records,
+        match self.try_one(partition, to, is_numbered).await {
+            Ok(outcome) => outcome,
             Err(what) => {
                 tracing::warn!(
                     topic,
@@ -134,24 +137,24 @@ impl Shared {
                     what,
                     "a bundle of a client of TANK is refused"
                 );
-                return Outcome::Over(Produced::Refused);
+                Outcome::Over(Produced::Refused)
             }
-        };
-        if partition.numbers.sparse_from.is_some() {
-            let what = "its numbers have gaps, and new ones cannot be given: produce to another topic";
-            tracing::warn!(
-                topic,
-                partition = to.partition,
-                what,
-                "a bundle of a client of TANK is refused"
-            );
-            return Outcome::Over(Produced::Refused);
         }
+    }
+
+    /// An error says why the bundle is refused.
+    async fn try_one(&self, partition: &Partition, to: &ProducedTo, is_numbered: bool) -> Result<Outcome, String> {
+        if partition.numbers.sparse_from.is_some() {
+            let wanted = is_numbered.then_some(to.first);
+            let stored = self.produce_carried(partition, wanted, |first| records_of(to, Some(first)));
+            return Ok(stored.await?.map_or(Outcome::Unknown, Outcome::Over));
+        }
+        let records = records_of(to, None)?;
         if is_numbered {
-            return Outcome::Over(self.produce_numbered(partition, to.first, records).await);
+            return Ok(Outcome::Over(self.produce_numbered(partition, to.first, records).await));
         }
         self.appends.ready(partition.stream).await;
-        Outcome::Appended(self.appends.append(partition.stream, records))
+        Ok(Outcome::Appended(self.appends.append(partition.stream, records)))
     }
 
     /// Stores a bundle whose first message has to get this number.
@@ -175,17 +178,19 @@ impl Shared {
     }
 }
 
-/// The messages of a bundle as records.
-fn records_of(to: &ProducedTo) -> Result<RecordsBuilder, String> {
+/// The messages of a bundle as records, which carry their numbers from this one on, if they are to.
+fn records_of(to: &ProducedTo, first: Option<u64>) -> Result<RecordsBuilder, String> {
     let bundle = Bundle::decode(&to.bundle).map_err(|fault| fault.to_string())?;
     if bundle.span().is_some() {
         return Err("its messages have numbers of their own".to_owned());
     }
     let mut records = RecordsBuilder::new();
-    for message in bundle.messages(0) {
+    for (message, place) in bundle.messages(0).zip(0_u64..) {
         let message = message.map_err(|fault| fault.to_string())?;
         let time = time_us(message.time_ms).ok_or("a message's time is beyond what a record's can be")?;
-        let pushed = records.push(Some(message.content), message.key, Some(time), &[]);
+        let number = first.map(|first| first.saturating_add(place).to_be_bytes());
+        let header = number.as_ref().map(|number| (SEQUENCE, Some(number.as_slice())));
+        let pushed = records.push(Some(message.content), message.key, Some(time), header.as_slice());
         pushed.map_err(|error| error.to_string())?;
     }
     match records.body_length() {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use sbp_e2e::clients::client;
 use sbp_e2e::servers;
 use sbp_gateway::import::{ImportFrom, ImportOptions, import_tank};
-use sbp_peers::tank::{Start, TankErrorKind};
+use sbp_peers::tank::Start;
 use sbp_record::Compression;
 use sbp_tank::encode_sparse_bundle;
+use tokio::task::JoinSet;
 
 use super::{broker, bundle, message, numbered, read, tank};
 
@@ -67,9 +68,36 @@ async fn an_imported_topic_is_consumed_with_the_numbers_it_had() {
         broker.partitions("t").await.unwrap(),
         source.partitions("t").await.unwrap()
     );
-    // New numbers cannot be given there.
-    let error = broker.produce("t", 0, bundle(&["f"])).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_certain()), (TankErrorKind::Refused, true));
+    // What is produced gets the numbers behind the last one.
+    let last = there.last().unwrap().0;
+    assert_eq!(last, 5_000_000_001);
+    broker.produce("t", 0, bundle(&["f", "g"])).await.unwrap();
+    let more = numbered(&[(last + 1, "f"), (last + 2, "g")]);
+    assert_eq!(read(&broker, "t", Start::At(last + 1)).await, more);
+    // Two brokers in front of one service, and many clients: each number is given once, in an order that all see.
+    let other = self::tank(&client);
+    let others = self::broker(&other);
+    let mut producing = JoinSet::new();
+    for number in 0..20 {
+        let broker = if number % 2 == 0 {
+            broker.clone()
+        } else {
+            others.clone()
+        };
+        let content = format!("{number}");
+        producing.spawn(async move { broker.produce("t", 0, bundle(&[&content, &content])).await });
+    }
+    for stored in producing.join_all().await {
+        stored.unwrap();
+    }
+    let all = read(&others, "t", Start::At(last + 3)).await;
+    let numbers: Vec<_> = all.iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (last + 3..last + 43).collect::<Vec<_>>());
+    for pair in all.chunks(2) {
+        assert_eq!(pair[0].1, pair[1].1, "a bundle stays together");
+    }
+    assert_eq!(read(&broker, "t", Start::At(last + 3)).await, all);
+    other.close().await;
     tank.close().await;
     client.close().await;
     server.shutdown().unwrap();
