@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes};
-use sbp_seastar::{ClientConfig, Codec, Connection, Event, Features, ServerConfig, Signature};
+use sbp_seastar::{Call, ClientConfig, Codec, Connection, Event, Features, ServerConfig, Signature};
 use sbp_wire::Endpoint;
 
 /// What real peers said, and what each side of it says first.
@@ -90,15 +90,15 @@ fn bytes(digits: &str) -> Vec<u8> {
 /// What happens when the bytes come in pieces of `step`. What is told is within what came.
 fn play(way: Way, bytes: &[u8], step: usize) -> Vec<Event> {
     let now = Instant::now();
-    let mut told = Vec::new();
+    let (mut told, mut calls) = (Vec::new(), Vec::new());
     let mut end = end(way, now);
     let most = match way.codec {
         _ if way.is_negotiated && way.codec.is_none() => bytes.len(),
         _ => bytes.len() * EXPANSION,
     };
     for piece in bytes.chunks(step.min(bytes.len()).max(1)) {
-        take_in(&mut end, piece, &mut told, now);
-        drain(&mut end, &mut told, now);
+        take_in(&mut end, piece, &mut told, &mut calls, now);
+        drain(&mut end, &mut told, &mut calls, now);
         assert!(end.held_bytes() <= 3 * most + 64 * 1024, "more is held than came");
     }
     // When a client stops waiting is counted from when its request came.
@@ -110,12 +110,20 @@ fn play(way: Way, bytes: &[u8], step: usize) -> Vec<Event> {
     told
 }
 
-fn take_in(end: &mut Connection, bytes: &[u8], told: &mut Vec<Event>, now: Instant) {
+/// Requests that are not answered yet, and what they brought.
+type Calls = Vec<(Call, Bytes)>;
+
+fn take_in(end: &mut Connection, bytes: &[u8], told: &mut Vec<Event>, calls: &mut Calls, now: Instant) {
     let mut left = bytes;
     while !left.is_empty() {
         if !end.wants_read() {
-            // At a limit it goes on once what it has told is answered; else it is closed.
-            drain(end, told, now);
+            // At a limit it goes on once what it has told is answered; else it is closed. Nothing is answered earlier: an id
+            // that is used again is a fault while its request is under way, and none behind it.
+            drain(end, told, calls, now);
+            for (call, payload) in calls.drain(..) {
+                let _ = end.reply(call, Ok(&payload), now);
+            }
+            drain(end, told, calls, now);
             if !end.wants_read() {
                 break;
             }
@@ -129,13 +137,11 @@ fn take_in(end: &mut Connection, bytes: &[u8], told: &mut Vec<Event>, now: Insta
     }
 }
 
-/// Takes what there is to tell, answers requests with what they brought, and takes messages.
-fn drain(end: &mut Connection, told: &mut Vec<Event>, now: Instant) {
+/// Takes what there is to tell, and messages.
+fn drain(end: &mut Connection, told: &mut Vec<Event>, calls: &mut Calls, now: Instant) {
     while let Some(event) = end.poll_event() {
         match &event {
-            Event::Called { call, payload, .. } => {
-                let _ = end.reply(*call, Ok(payload), now);
-            }
+            Event::Called { call, payload, .. } => calls.push((*call, payload.clone())),
             Event::Message(message) => end.took(message.len()),
             Event::Negotiated(negotiated) if negotiated.parent.is_some() => {
                 let _ = end.admit(now);
@@ -175,8 +181,9 @@ fn end(way: Way, now: Instant) -> Connection {
             handler_duration: true,
             ..Features::default()
         };
-        take_in(&mut end, &negotiation.encode(), &mut Vec::new(), now);
-        drain(&mut end, &mut Vec::new(), now);
+        let (mut told, mut calls) = (Vec::new(), Vec::new());
+        take_in(&mut end, &negotiation.encode(), &mut told, &mut calls, now);
+        drain(&mut end, &mut told, &mut calls, now);
         for user in 1..10 {
             let deadline = now + Duration::from_secs(30);
             // A stream has no calls.

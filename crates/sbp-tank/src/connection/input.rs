@@ -207,8 +207,9 @@ impl Connection {
 
     /// The header of an answer to Consume.
     fn read_consumed(&mut self, length: usize) -> Result<Progress, Fault> {
+        // What has arrived may be of the next frame already.
+        check_inside(HEADER_LENGTH, length)?;
         let Some(header) = self.core.intake.received().first_chunk::<HEADER_LENGTH>() else {
-            check_inside(HEADER_LENGTH, length)?;
             self.core.intake.wait_for(HEADER_LENGTH);
             self.stage = Stage::Header { length };
             return Ok(Progress::NeedsBytes);

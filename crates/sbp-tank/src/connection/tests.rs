@@ -346,6 +346,11 @@ fn a_broker_that_breaks_the_protocol_is_left() {
             content(CONSUME, Fault::Cut { missing: 1 }),
         ),
         (
+            "no header, and another frame behind it",
+            [frame(CONSUME, &[0; 1]), frame(PING, &[])].concat(),
+            content(CONSUME, Fault::Cut { missing: 3 }),
+        ),
+        (
             "no topic",
             frame(CONSUME, &[&header(5)[..], &id, &[0]].concat()),
             content(CONSUME, Fault::Nothing),
