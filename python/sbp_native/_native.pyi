@@ -48,6 +48,8 @@ _Compression: TypeAlias = Literal["none", "lz4", "zstd"]
 _Headers: TypeAlias = Mapping[str, Buffer | None] | Sequence[tuple[str, Buffer | None]]
 # A place in a partition of a TANK topic: a sequence number; "earliest" or "latest", also with a number of messages.
 _TankPlace: TypeAlias = int | str | Relative
+# Where reading of one may begin: also at a time, or an age.
+_TankStart: TypeAlias = _TankPlace | datetime | timedelta
 # A place in a segment of a Pravega stream: a byte; "earliest" or "latest".
 _PravegaPlace: TypeAlias = int | Literal["earliest", "latest"]
 # A segment of a stream: its name, or its number in the stream.
@@ -2492,7 +2494,7 @@ class Broker:
         topic: str,
         partitions: int | Iterable[int] | None = None,
         *,
-        start: _TankPlace | Mapping[int, _TankPlace] = "earliest",
+        start: _TankStart | Mapping[int, _TankStart] = "earliest",
         end: _TankPlace | Mapping[int, _TankPlace | None] | None = None,
         timeout: float | None = None,
     ) -> Batches:
@@ -2501,7 +2503,9 @@ class Broker:
         ``start`` and ``end`` are places in every partition, or a mapping from partitions to places: ``"earliest"``,
         ``"latest"``, ``"earliest+10"``, ``"latest-1000"`` or a sequence number; ``end`` is ``"latest"``, the number
         in front of which to stop, or ``None``: then reading goes on and waits for what is produced. "Earliest" and
-        "latest" are what they are when reading begins. ``timeout`` is how long a step may take; one that goes on
+        "latest" are what they are when reading begins. A ``start`` may also be a ``datetime`` with its zone, or a
+        ``timedelta`` of age: the first message of that time or later, found by halves, where the times of messages do
+        not go back. ``timeout`` is how long a step may take; one that goes on
         waits so long for a message before it raises ``TimeoutError``, or for ever without it. After an error the next
         step goes on.
 
@@ -2555,7 +2559,7 @@ class AsyncBroker:
         topic: str,
         partitions: int | Iterable[int] | None = None,
         *,
-        start: _TankPlace | Mapping[int, _TankPlace] = "earliest",
+        start: _TankStart | Mapping[int, _TankStart] = "earliest",
         end: _TankPlace | Mapping[int, _TankPlace | None] | None = None,
         timeout: float | None = None,
     ) -> AsyncBatches:

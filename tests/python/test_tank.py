@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,27 @@ def test_a_message_comes_back_as_a_batch(broker: tank.Broker) -> None:
     assert "4 records" in batch._repr_html_()
 
 
+def test_a_place_is_found_by_its_time(broker: tank.Broker) -> None:
+    broker.create_topic("timed", 2)
+    for partition in (0, 1):
+        for number in range(30):
+            at = NOW + timedelta(minutes=number // 3)
+            broker.produce("timed", partition, [b"%d" % number], timestamp=at)
+
+    def first(**places: Any) -> list[int | None]:
+        seen: dict[str, int] = {}
+        for batch in broker.read("timed", end="latest", **places):
+            seen.setdefault(batch.stream, int(batch.values[0] or b""))
+        return [seen.get("timed/0"), seen.get("timed/1")]
+
+    assert first(start=NOW) == [0, 0]
+    assert first(start=NOW + timedelta(seconds=1)) == [3, 3]
+    assert first(start={0: NOW + timedelta(minutes=9), 1: "latest-1"}) == [27, 29]
+    assert first(start=NOW + timedelta(minutes=10)) == [None, None]
+    # Everything is older than an hour.
+    assert first(start=timedelta(hours=1)) == [None, None]
+
+
 def test_a_topic_is_an_arrow_stream(broker: tank.Broker) -> None:
     broker.create_topic("wide", 3)
     for partition in range(3):
@@ -136,7 +157,6 @@ def test_places(broker: tank.Broker) -> None:
     assert [batch.values for batch in broker.read("t", start=2, end=4)] == [[b"1", b"2"]]
     assert [batch.values for batch in broker.read("t", end={0: 3})] == [[b"0", b"1"]]
     refused: list[dict[str, Any]] = [
-        {"start": NOW},
         {"end": NOW},
         {"end": "earliest"},
         {"start": -1},

@@ -254,3 +254,56 @@ async fn a_peer_that_does_not_greet_is_no_broker() {
     assert_eq!(error.kind(), TankErrorKind::Lost);
     assert!(error.to_string().contains("did not greet within 2s"), "{error}");
 }
+
+#[tokio::test]
+async fn messages_are_found_by_their_time() {
+    let scripted = Scripted::start(&[]);
+    let broker = scripted.client();
+    soon(broker.create_topic("timed", 2)).await.expect("made");
+    // Bundles of several sizes, several messages of one time, and numbers that compaction has left out.
+    let mut all = Vec::new();
+    let mut number = 1;
+    for (place, count) in [1_u64, 7, 40, 2, 1, 300, 3].into_iter().enumerate() {
+        let messages: Vec<_> = (0..count)
+            .map(|within| {
+                let of = number + within;
+                let message = message(of, None, b"m");
+                Message {
+                    time_ms: 1_000 + of / 3 * 10,
+                    ..message
+                }
+            })
+            .collect();
+        let bundle = encode_sparse_bundle(&messages).expect("a bundle");
+        soon(broker.produce("timed", 1, bundle)).await.expect("produced");
+        all.extend(messages.iter().map(|message| (message.sequence, message.time_ms)));
+        number += count + 50 * u64::try_from(place % 2).expect("small");
+    }
+    let end = all.last().expect("some").0 + 1;
+    for time in (980..all.last().expect("some").1 + 20).step_by(3) {
+        let expected = all
+            .iter()
+            .find(|(_, at)| *at >= time)
+            .map_or(end, |(number, _)| *number);
+        let mut reader = soon(broker.read("timed", &options(Start::Time(time), End::Latest)))
+            .await
+            .expect("a reader");
+        let mut first = None;
+        if let Some(bundle) = soon(reader.next()).await.expect("it reads") {
+            bundle
+                .for_each(|message| {
+                    first.get_or_insert(message.sequence);
+                })
+                .expect("messages");
+        }
+        assert_eq!(first, (expected < end).then_some(expected), "from {time} ms");
+    }
+    // Where there is none yet, the next one is.
+    let mut reader = soon(broker.read("timed", &options(Start::Time(u64::MAX), End::Never)))
+        .await
+        .expect("a reader");
+    soon(broker.produce("timed", 0, bundle(&[b"new"])))
+        .await
+        .expect("produced");
+    assert_eq!(take(&mut reader, 1).await, [read(0, 1, b"new")]);
+}

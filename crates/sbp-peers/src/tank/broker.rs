@@ -389,7 +389,7 @@ impl Broker {
         }
     }
 
-    fn closed(&self) -> TankError {
+    pub(super) fn closed(&self) -> TankError {
         self.error(TankErrorKind::Lost, "the client was closed").for_good()
     }
 

@@ -10,6 +10,7 @@ mod error;
 mod positions;
 mod reader;
 mod shared;
+mod times;
 
 pub use broker::{Broker, BrokerConfig};
 pub use bundles::{ReadBatch, ReadBundle};

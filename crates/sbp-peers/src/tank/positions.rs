@@ -111,9 +111,14 @@ pub(super) struct Positions {
 
 impl Positions {
     pub(super) fn new(topic: &str, parts: impl IntoIterator<Item = Part>) -> Self {
+        Self::sharing(topic, parts, ALL_FETCHED)
+    }
+
+    /// The same, where what all requests under way may bring is bounded otherwise.
+    pub(super) fn sharing(topic: &str, parts: impl IntoIterator<Item = Part>, bytes: u32) -> Self {
         let left = parts.into_iter().filter(|part| part.next < part.until);
         let parts: BTreeMap<u16, Part> = left.map(|part| (part.partition, part)).collect();
-        let share = ALL_FETCHED / u32::try_from(parts.len().max(1)).unwrap_or(u32::MAX);
+        let share = bytes / u32::try_from(parts.len().max(1)).unwrap_or(u32::MAX);
         let mut positions = Self {
             topic: topic.to_owned(),
             all: BTreeMap::new(),

@@ -34,6 +34,9 @@ pub enum Start {
     AfterEarliest(u64),
     /// So many numbers in front of where [`Start::Latest`] is; at the first message, if there are fewer.
     BeforeLatest(u64),
+    /// At the first message with this time or a later one, in milliseconds since 1970: found where the times of messages do not
+    /// go back. Behind the last one, if there is none.
+    Time(u64),
 }
 
 /// Where reading ends.
@@ -103,7 +106,8 @@ impl Broker {
             start: options.start,
             end: options.end,
         });
-        Reader::at(self.clone(), topic, &served, parts)
+        let parts = self.find_times(topic, &served, parts.collect()).await?;
+        Reader::at(self.clone(), topic, &served, parts.into_iter())
     }
 
     /// A reader of parts of a topic, each with its own start and end; of several of one partition the first counts.
@@ -112,7 +116,8 @@ impl Broker {
     /// As for [`Broker::read`].
     pub async fn read_parts(&self, topic: &str, parts: &[ReadPart]) -> Result<Reader, TankError> {
         let served = self.served(topic).await?;
-        Reader::at(self.clone(), topic, &served, parts.iter().copied())
+        let parts = self.find_times(topic, &served, parts.to_vec()).await?;
+        Reader::at(self.clone(), topic, &served, parts.into_iter())
     }
 }
 
@@ -139,15 +144,21 @@ impl Reader {
             };
             return Err(error.about(topic, Some(part.partition)).at(broker.address()));
         }
-        Ok(Self {
+        let positions = Positions::new(topic, numbers);
+        Ok(Self::of(broker, positions))
+    }
+
+    /// A reader that reads there.
+    pub(super) fn of(broker: Broker, positions: Positions) -> Self {
+        Self {
             broker,
-            positions: Positions::new(topic, numbers),
+            positions,
             asked: JoinSet::new(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             batches: VecDeque::new(),
             errors: VecDeque::new(),
-        })
+        }
     }
 
     /// The next bundle; `None` when the end of all partitions is reached.
@@ -282,6 +293,8 @@ fn numbered(part: ReadPart, (bounds, leader): Served) -> Part {
         Start::Earliest => first,
         Start::Latest => end,
         Start::At(sequence) => sequence.max(1),
+        // One that was found is a number by now; where none was looked for, nothing is served.
+        Start::Time(_) => end,
         Start::AfterEarliest(count) => first.saturating_add(count).min(end),
         Start::BeforeLatest(count) => end.saturating_sub(count).max(first),
     };

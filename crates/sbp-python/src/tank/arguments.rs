@@ -143,11 +143,8 @@ fn start_of(value: &Bound<'_, PyAny>) -> PyResult<Start> {
         Position::At(offset) => Ok(Start::At(unsigned(offset.0))),
         Position::AfterEarliest(count) => Ok(Start::AfterEarliest(count)),
         Position::BeforeLatest(count) => Ok(Start::BeforeLatest(count)),
-        Position::Time(_) => {
-            let what = "TANK brokers find no message by its time: begin at a sequence number, \"earliest\" or \"latest\", \
-                        and leave out the records that are too old";
-            Err(errors::invalid(value.py(), what))
-        }
+        // Before 1970 there is nothing.
+        Position::Time(time) => Ok(Start::Time(unsigned(time.0))),
     }
 }
 
