@@ -15,10 +15,18 @@
 //! nobody else leads before that is over, whatever happened to messages on the way. Its clock has to run as fast as the
 //! store's, to within what the store takes to notice that a lease has ended. No record depends on even that: each write
 //! names the term that it is made in.
+//!
+//! Who leads and cannot read the metadata ends its term and waits before it claims again ([`Leadership::cannot_lead`]). An earlier
+//! version does not wait: it has the next term milliseconds later, before anybody has looked. So a driver whose terms follow on
+//! each other so, and last no longer, does not keep the lease of the third one: another one ends it, and claims.
 
 use std::time::Duration;
 
 use crate::term::Term;
+
+mod recent_terms;
+
+use recent_terms::RecentTerms;
 
 /// How long a lease lasts that nobody keeps alive.
 pub const LEASE: Duration = Duration::from_secs(3);
@@ -26,6 +34,10 @@ pub const LEASE: Duration = Duration::from_secs(3);
 pub const RENEWAL: Duration = Duration::from_millis(500);
 /// How often it is looked who leads, and how long after a failure something is asked again.
 pub const LOOK: Duration = Duration::from_millis(250);
+/// How long a driver that could not lead waits, the first time, before it claims again: others look twice before that is over.
+pub const WAIT: Duration = Duration::from_millis(500);
+/// How long it waits at most, when that happens time after time.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 /// A lease, by the store's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +127,12 @@ pub struct Leadership {
     due: Duration,
     /// When the store answered last.
     heard: Option<Duration>,
+    /// How long this driver waits before it claims, when it cannot lead the next time.
+    wait: Duration,
+    /// It claims nothing before that.
+    claims_from: Duration,
+    /// The terms that others have begun.
+    terms_of_others: RecentTerms,
 }
 
 impl Leadership {
@@ -133,6 +151,9 @@ impl Leadership {
             revoke: Vec::new(),
             due: now,
             heard: None,
+            wait: WAIT,
+            claims_from: now,
+            terms_of_others: RecentTerms::default(),
         }
     }
 
@@ -193,7 +214,7 @@ impl Leadership {
             (None, Some(held)) => match &self.leader {
                 Some(leader) if self.dial => Ask::Dial(leader.clone()),
                 Some(_) => Ask::Look,
-                None if self.heard.is_some() => Ask::Claim(held.lease),
+                None if self.heard.is_some() && self.may_claim(now) => Ask::Claim(held.lease),
                 None => Ask::Look,
             },
         };
@@ -263,12 +284,21 @@ impl Leadership {
         self.dial = false;
         match &found {
             // The claim comes at once, and after it a pause.
-            None if !claimed => self.due = now,
+            None if !claimed && self.may_claim(now) => self.due = now,
             None => {}
             Some(leader) if self.held.is_some_and(|held| held.lease == leader.lease) => self.term = Some(leader.term),
             // Whoever had this address before does not live any more: this driver has it.
             Some(leader) if leader.address == self.address => self.revoke(leader.lease, now),
-            Some(_) => self.dial = true,
+            Some(leader) => {
+                self.terms_of_others.note(leader, now);
+                let is_in_vain = self.terms_of_others.are_in_vain(&leader.address, now);
+                // Only by who claims at once: otherwise it would be the same driver's again.
+                if is_in_vain && self.announced && self.held.is_some() && self.may_claim(now) {
+                    self.revoke(leader.lease, now);
+                } else {
+                    self.dial = true;
+                }
+            }
         }
         self.leader = found;
     }
@@ -298,7 +328,24 @@ impl Leadership {
         }
     }
 
-    /// A write of this term has found that it is over, or this driver wants to lead no more.
+    /// This driver has begun its work as the leader: what kept it from that before is over.
+    pub fn began(&mut self, term: Term) {
+        if self.term == Some(term) {
+            self.wait = WAIT;
+        }
+    }
+
+    /// This driver can do nothing as the leader, because it cannot read the metadata or not use them: its lease is ended, and
+    /// it claims again only after a while, longer each time.
+    pub fn cannot_lead(&mut self, term: Term, now: Duration) {
+        if self.term == Some(term) {
+            self.claims_from = now + self.wait;
+            self.wait = LONGEST_WAIT.min(self.wait * 2);
+            self.give_up(now);
+        }
+    }
+
+    /// A write of this term has found that it is over.
     pub fn step_down(&mut self, term: Term, now: Duration) {
         if self.term == Some(term) {
             self.give_up(now);
@@ -320,6 +367,10 @@ impl Leadership {
         if let Some(held) = self.held.take() {
             self.revoke(held.lease, now);
         }
+    }
+
+    fn may_claim(&self, now: Duration) -> bool {
+        now >= self.claims_from
     }
 
     fn revoke(&mut self, lease: Lease, now: Duration) {
@@ -344,191 +395,4 @@ fn lasts(since: Duration, now: Duration) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MINE: Lease = Lease(1);
-    const THEIRS: Lease = Lease(2);
-
-    fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    fn leader(address: &str, lease: Lease, term: u64) -> Leader {
-        Leader {
-            address: address.to_owned(),
-            lease,
-            term: Term(term),
-        }
-    }
-
-    /// A driver that has its lease since `0` and has said that it lives.
-    fn waiting() -> Leadership {
-        let mut driver = Leadership::new("a:1", ms(0));
-        assert_eq!(driver.standing(ms(0)), Standing::Unreachable, "nothing was heard yet");
-        assert_eq!(driver.next(ms(0)), Some(Ask::Grant));
-        assert_eq!(driver.next(ms(0)), None, "one question at a time");
-        driver.granted(Some(MINE), ms(0), ms(1));
-        assert_eq!(driver.next(ms(1)), Some(Ask::Announce(MINE)));
-        driver.announced(true, ms(2));
-        driver
-    }
-
-    /// The same, leading in term 7.
-    fn leading() -> Leadership {
-        let mut driver = waiting();
-        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
-        driver.looked(Ok(Some(leader("a:1", MINE, 7))), ms(3));
-        assert_eq!(driver.standing(ms(3)), Standing::Leads(Term(7)));
-        driver
-    }
-
-    #[test]
-    fn who_finds_no_leader_claims_and_leads_in_the_term_of_its_key() {
-        let mut driver = leading();
-        assert_eq!(driver.next(ms(2_000)), None, "it knows who leads");
-    }
-
-    #[test]
-    fn a_leader_answers_within_three_seconds_of_sending_a_keep_alive_that_was_answered() {
-        let mut driver = leading();
-        assert_eq!(driver.renew(ms(499)), None);
-        assert_eq!(driver.renew(ms(500)), Some(MINE));
-        assert_eq!(driver.renew(ms(1_500)), None, "one at a time");
-        // The answer took more than a second: that does not count.
-        driver.kept(MINE, Kept::Alive, ms(500), ms(1_700));
-        assert_eq!(driver.standing(ms(3_499)), Standing::Leads(Term(7)));
-        assert_ne!(driver.standing(ms(3_500)), Standing::Leads(Term(7)));
-        // One that was not answered counts nothing either.
-        assert_eq!(driver.renew(ms(1_700)), Some(MINE));
-        driver.kept(MINE, Kept::Unknown, ms(1_700), ms(2_700));
-        assert_eq!(driver.renew(ms(2_700)), Some(MINE), "the next one comes at once");
-        assert_eq!(driver.standing(ms(3_500)), Standing::Vacant);
-    }
-
-    #[test]
-    fn who_could_not_answer_for_a_moment_never_leads_in_that_term_again() {
-        let mut driver = leading();
-        assert_eq!(driver.renew(ms(500)), Some(MINE));
-        assert_eq!(driver.next(ms(3_000)), Some(Ask::Revoke(MINE)), "its time is over");
-        assert_eq!(driver.term(), None);
-        // The answer comes late: etcd still had the lease.
-        driver.kept(MINE, Kept::Alive, ms(500), ms(3_001));
-        assert_eq!(driver.term(), None);
-        driver.revoked(true, ms(3_002));
-        assert_eq!(driver.next(ms(3_002)), Some(Ask::Grant));
-        driver.granted(Some(Lease(9)), ms(3_002), ms(3_003));
-        assert_eq!(
-            driver.next(ms(3_003)),
-            Some(Ask::Announce(Lease(9))),
-            "under the new lease"
-        );
-    }
-
-    #[test]
-    fn a_claim_without_an_answer_is_sent_again_unchanged_and_finds_itself() {
-        let mut driver = waiting();
-        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
-        driver.looked(Err(()), ms(1_002));
-        assert_eq!(driver.next(ms(1_002)), None);
-        assert_eq!(driver.next(ms(1_252)), Some(Ask::Claim(MINE)));
-        driver.looked(Ok(Some(leader("a:1", MINE, 5))), ms(1_260));
-        assert_eq!(driver.standing(ms(1_260)), Standing::Leads(Term(5)));
-    }
-
-    #[test]
-    fn who_follows_looks_again_and_again_and_claims_once_nobody_leads() {
-        let mut driver = waiting();
-        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
-        let other = leader("b:1", THEIRS, 4);
-        driver.looked(Ok(Some(other.clone())), ms(3));
-        assert_eq!(driver.standing(ms(3)), Standing::Follows(other.clone()));
-        assert_eq!(driver.next(ms(252)), None);
-        assert_eq!(driver.next(ms(253)), Some(Ask::Dial(other.clone())));
-        driver.dialled(false, ms(254));
-        assert_eq!(driver.next(ms(254)), Some(Ask::Look), "at once");
-        driver.looked(Ok(Some(other.clone())), ms(255));
-        assert_eq!(driver.next(ms(504)), None);
-        assert_eq!(driver.next(ms(505)), Some(Ask::Dial(other)));
-        driver.dialled(false, ms(755));
-        assert_eq!(driver.next(ms(755)), Some(Ask::Look));
-        driver.looked(Ok(None), ms(756));
-        assert_eq!(driver.standing(ms(756)), Standing::Vacant);
-        assert_eq!(driver.next(ms(756)), Some(Ask::Claim(MINE)), "at once");
-        driver.looked(Ok(Some(leader("a:1", MINE, 6))), ms(757));
-        assert_eq!(driver.standing(ms(757)), Standing::Leads(Term(6)));
-    }
-
-    #[test]
-    fn the_lease_of_a_leader_where_nothing_listens_is_revoked() {
-        let mut driver = waiting();
-        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
-        let other = leader("b:1", THEIRS, 4);
-        driver.looked(Ok(Some(other.clone())), ms(3));
-        assert_eq!(driver.next(ms(253)), Some(Ask::Dial(other)));
-        driver.dialled(true, ms(254));
-        assert_eq!(driver.next(ms(254)), Some(Ask::Revoke(THEIRS)));
-        // Without an answer it is asked again.
-        driver.revoked(false, ms(1_254));
-        assert_eq!(driver.next(ms(1_504)), Some(Ask::Revoke(THEIRS)));
-        driver.revoked(true, ms(1_505));
-        assert_eq!(driver.next(ms(1_505)), Some(Ask::Claim(MINE)));
-    }
-
-    #[test]
-    fn a_driver_that_was_restarted_ends_the_lease_that_it_had_before() {
-        let mut driver = waiting();
-        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
-        driver.looked(Ok(Some(leader("a:1", THEIRS, 4))), ms(3));
-        assert_ne!(driver.standing(ms(3)), Standing::Leads(Term(4)), "that is another life");
-        assert_eq!(driver.next(ms(3)), Some(Ask::Revoke(THEIRS)));
-    }
-
-    #[test]
-    fn a_lease_that_has_ended_ends_the_term_and_another_one_is_asked_for() {
-        for leads in [false, true] {
-            let mut driver = if leads { leading() } else { waiting() };
-            assert_eq!(driver.renew(ms(500)), Some(MINE));
-            driver.kept(MINE, Kept::Ended, ms(500), ms(501));
-            assert_eq!(driver.standing(ms(501)), Standing::Vacant);
-            assert_eq!(driver.next(ms(501)), Some(Ask::Grant));
-        }
-    }
-
-    #[test]
-    fn a_write_that_finds_another_leader_ends_the_term_and_one_of_an_older_term_does_not() {
-        let mut driver = leading();
-        driver.step_down(Term(6), ms(10));
-        assert_eq!(driver.standing(ms(10)), Standing::Leads(Term(7)));
-        driver.step_down(Term(7), ms(10));
-        assert_eq!(driver.standing(ms(10)), Standing::Vacant);
-        assert_eq!(driver.next(ms(10)), Some(Ask::Revoke(MINE)));
-    }
-
-    #[test]
-    fn a_store_that_answers_nothing_for_three_seconds_is_unreachable() {
-        let mut driver = waiting();
-        assert_eq!(driver.next(ms(2)), Some(Ask::Claim(MINE)));
-        let other = leader("b:1", THEIRS, 4);
-        driver.looked(Ok(Some(other.clone())), ms(3));
-        assert_eq!(driver.standing(ms(3_002)), Standing::Follows(other.clone()));
-        assert_eq!(driver.standing(ms(3_003)), Standing::Unreachable);
-        assert_eq!(driver.renew(ms(3_100)), Some(MINE));
-        driver.kept(MINE, Kept::Alive, ms(3_100), ms(3_101));
-        assert_eq!(driver.standing(ms(3_101)), Standing::Follows(other), "it answers again");
-    }
-
-    #[test]
-    fn who_waits_knows_for_how_long() {
-        let mut driver = leading();
-        assert_eq!(driver.wake_at(), Some(ms(500)), "the next keep-alive");
-        assert_eq!(driver.renew(ms(500)), Some(MINE));
-        assert_eq!(driver.wake_at(), Some(ms(3_000)), "the end of its time");
-        let mut driver = Leadership::new("a:1", ms(5));
-        assert_eq!(driver.wake_at(), Some(ms(5)));
-        assert_eq!(driver.next(ms(5)), Some(Ask::Grant));
-        assert_eq!(driver.wake_at(), None, "an answer");
-        driver.granted(None, ms(5), ms(1_005));
-        assert_eq!(driver.wake_at(), Some(ms(1_005) + LOOK));
-    }
-}
+mod tests;

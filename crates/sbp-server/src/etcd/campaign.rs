@@ -38,8 +38,6 @@ const LOOK_AT_DRIVERS: Duration = Duration::from_secs(1);
 const COMPACTION: Duration = Duration::from_hours(1);
 /// The most placement drivers that are listed.
 const MOST_DRIVERS: u32 = 64;
-/// How long a leader that cannot read the metadata waits before it lets somebody else try.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How long the start waits for etcd, to know whether the metadata in it are those of this server's cluster.
 const FIRST_CALL: Duration = Duration::from_secs(1);
 /// How long the end waits for etcd.
@@ -402,11 +400,12 @@ impl Task {
         match led {
             Ok(streams) => {
                 self.office = Office::Held(term);
+                membership.leadership().began(term);
                 tracing::info!(%term, streams, "this placement driver leads its cluster");
             }
             Err(why) => {
                 tracing::error!(%term, why, "this placement driver cannot lead its cluster: it cannot use the metadata");
-                membership.step_down(term);
+                membership.leadership().cannot_lead(term, membership.now());
             }
         }
     }
@@ -421,13 +420,8 @@ impl Task {
             (Office::None, Some(term)) => {
                 self.office = Office::Reading(term);
                 let (client, keys) = (Arc::clone(&self.parts.client), self.keys.clone());
-                self.asked.spawn(async move {
-                    let read = read_all(&client, &keys).await;
-                    if read.is_err() {
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                    Answer::Read(term, Box::new(read))
-                });
+                self.asked
+                    .spawn(async move { Answer::Read(term, Box::new(read_all(&client, &keys).await)) });
             }
             (Office::Held(term), leads) if leads != Some(term) => {
                 tracing::warn!(%term, "this placement driver does not lead its cluster any more");
