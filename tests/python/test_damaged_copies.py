@@ -72,3 +72,34 @@ def test_a_batch_that_is_damaged_on_one_server_is_read_from_another(tmp_path: Pa
         verify = [str(Path(sys.executable).with_name("sbp")), "verify", str(tmp_path / f"range-server-{damaged}")]
         verified = subprocess.run(verify, capture_output=True, text=True, timeout=60, check=False)
         assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+@pytest.mark.timeout(120)
+def test_a_record_that_all_disks_have_lost_keeps_its_stream_waiting_until_an_end_by_force(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster, sbp.connect(cluster.address, timeout=30) as client:
+        # The next range is on three servers too, so that this one does not end while they are killed.
+        stream = client.create_stream("orders", replicas=3, acks=3)
+        for value in VALUES:
+            stream.append(value)
+        for number in range(3):
+            cluster.away(number, "killed")
+            flip(tmp_path / f"range-server-{number}", VALUES[DAMAGED], "batch")
+        for number in range(3):
+            cluster.begin_again(number)
+        with pytest.raises(sbp.SbpError, match=rf"have lost the same records \(offset {DAMAGED}\)") as waits:
+            stream.seal(timeout=10)
+        assert waits.value.retriable
+        command = [str(Path(sys.executable).with_name("sbp")), "cluster", "force-seal", "orders/0", "--yes"]
+        command += ["--servers", cluster.address]
+        forced = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert forced.returncode == 0, forced.stderr
+        assert f"ends at {len(VALUES)}" in forced.stdout
+        assert forced.stdout.splitlines()[-1].split() == [str(DAMAGED), "to", str(DAMAGED)]
+        assert stream.append(b"it goes on").base_offset == len(VALUES)
+        read: list[bytes | None] = []
+        with pytest.raises(sbp.DataCorruptedError) as lost:
+            for batch in stream.read():
+                read.extend(batch.values)
+        assert (read, lost.value.offset) == (VALUES[:DAMAGED], DAMAGED)
+        behind = [value for batch in stream.read(DAMAGED + 1) for value in batch.values]
+        assert behind == [*VALUES[DAMAGED + 1 :], b"it goes on"]

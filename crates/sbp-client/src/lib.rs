@@ -58,7 +58,7 @@ mod unique;
 mod writer;
 
 pub use address::{AddressError, Scheme, ServerAddress};
-pub use admin::{Move, SealOptions, caution_about_copies, plan_balance};
+pub use admin::{ForcedEnd, Move, SealOptions, caution_about_copies, plan_balance};
 pub use append::{AppendOptions, Records};
 pub use batching::{BatchWriter, BatchWriterOptions, Deliveries, Delivery, Pushed, Record};
 pub use bulk::{BulkEvent, BulkOptions, BulkRepeat, BulkStored, BulkWriter};

@@ -43,6 +43,9 @@ tables! {
         pub whole_offset: Option<Offset> = -1,
         /// How many entries without offsets stand at `whole_offset`, in front of that place.
         pub whole_marks: u32 = 0,
+        /// What cannot be read, in pairs: from an offset, to one that is not meant. Of a replica that is fenced, or of a range
+        /// that was ended by force.
+        pub lost_offsets: Vec<Offset>,
     }
 
     /// Answers a [`SealRangesRequest`], whole or in part.

@@ -38,6 +38,11 @@ impl Damage {
         lacking.next().map(|(from, _)| self.received.max(*from))
     }
 
+    /// From and to of everything that is damaged, in order.
+    pub(crate) fn spans(&self) -> &[(Position, Position)] {
+        &self.spans
+    }
+
     /// Whether anything between the two places is damaged.
     pub(crate) fn touches(&self, from: Position, to: Position) -> bool {
         self.spans.iter().any(|span| span.0 < to && from < span.1)

@@ -68,7 +68,7 @@ pub use quorum::Quorum;
 pub use range::ReplicatedRange;
 pub use replica::Replica;
 pub use rules::{Rule, Rules};
-pub use seal::{SealJob, SealStep, Sealed};
+pub use seal::{Forced, SealJob, SealStep, Sealed};
 pub use succession::{Holder, NoSuccessor, choose_next};
 pub use term::{EndWrite, HighestTerm, Order, Term};
 pub use unconfirmed::{MOST_UNCONFIRMED, presumed_confirmed};

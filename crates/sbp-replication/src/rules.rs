@@ -58,6 +58,8 @@ pub enum Rule {
     Votes,
     /// The end is not below what any acknowledgement may rest on.
     End,
+    /// A range that ends by force ends where the copies reach that are left, not where what they have lost begins.
+    ForcedEndReaches,
     /// Before an end is stored, `acks` servers have everything up to it.
     WriteBack,
     /// What is written back counts when it is synced.
@@ -94,7 +96,7 @@ pub enum Rule {
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::DeposedDriverWritesNothing,
         Self::LostDiskIsANewServer,
         Self::QuorumsOfTheSet,
@@ -120,6 +122,7 @@ impl Rule {
         Self::FenceHoldsAgainstPrimary,
         Self::Votes,
         Self::End,
+        Self::ForcedEndReaches,
         Self::WriteBack,
         Self::WriteBackSynced,
         Self::AskedAnew,

@@ -17,6 +17,8 @@ use crate::rules::{Rule, Rules};
 pub struct SealJob {
     range: Arc<ReplicatedRange>,
     votes: SmallVec<[(ServerId, Vote); 3]>,
+    /// What they cannot read of their copies.
+    damaged: Spans<(ServerId, Position, Position)>,
     /// Records before it are trimmed.
     trimmed: Offset,
     phase: Phase,
@@ -35,7 +37,12 @@ enum Phase {
         /// Who voted, and cannot be reached any more.
         away: SmallVec<[ServerId; 3]>,
     },
+    /// It ends without records that nobody who voted can read.
+    WithLoss(Sealed),
 }
+
+/// A list of which most seals have nothing.
+type Spans<T> = SmallVec<[T; 0]>;
 
 /// What the end needs next.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -58,12 +65,23 @@ pub enum SealStep {
     Store(Sealed),
 }
 
+/// What an end by force means.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Forced {
+    /// The range's end.
+    pub end: Position,
+    /// From and to of what stands before it and nobody who voted can read.
+    pub lost: Vec<(Position, Position)>,
+}
+
 /// A range's end, and who has everything up to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Sealed {
     /// The end.
     pub end: Position,
     /// Who has everything up to it, synced.
+    ///
+    /// Where the range [ends by force without what is lost](SealJob::end_by_force): who has everything of it that is left, or other parts of that.
     pub complete: SmallVec<[ServerId; 3]>,
     /// Who of the set knows the writers at the end of what it has.
     pub knowing: SmallVec<[ServerId; 3]>,
@@ -86,6 +104,7 @@ impl SealJob {
         Self {
             range,
             votes: SmallVec::new(),
+            damaged: Spans::new(),
             trimmed: range_start,
             phase: Phase::Voting,
             rules,
@@ -119,9 +138,23 @@ impl SealJob {
         }
     }
 
-    /// Whether the votes suffice to decide.
+    /// Before its vote: a fenced server cannot read what stands between these places of its copy.
+    pub fn cannot_read(&mut self, server: ServerId, spans: impl IntoIterator<Item = (Position, Position)>) {
+        if self.wants_vote(server) {
+            self.damaged
+                .extend(spans.into_iter().map(|(from, to)| (server, from, to)));
+        }
+    }
+
+    /// Whether the votes suffice to decide, and everything before the end can be read by somebody who voted.
     #[must_use]
     pub fn can_decide(&self) -> bool {
+        self.has_enough_votes() && self.would_lose().is_empty()
+    }
+
+    /// Whether the votes say where the range ends.
+    #[must_use]
+    pub fn has_enough_votes(&self) -> bool {
         self.phase == Phase::Voting && self.end().is_some()
     }
 
@@ -157,25 +190,77 @@ impl SealJob {
         from == beginning && known_from <= if is_complete && goes_on { end } else { to }
     }
 
-    /// Decides the end by the votes there are. Nothing happens while they are too few.
+    /// The servers of the set that know the writers at the end of what they have.
+    fn knowing(&self, complete: &[ServerId], end: Position) -> SmallVec<[ServerId; 3]> {
+        let set = self.range.servers.iter().copied();
+        set.filter(|server| self.knows_writers(*server, complete.contains(server), end))
+            .collect()
+    }
+
+    /// Decides the end by the votes there are. Nothing happens while it [cannot](Self::can_decide) be decided.
     pub fn decide(&mut self) {
-        if let Some(end) = self.end().filter(|_| self.phase == Phase::Voting) {
+        if let Some(end) = self.end().filter(|_| self.can_decide()) {
             self.write_back_up_to(end);
         }
     }
 
-    /// Decides the end by fewer votes than it takes, because no others will ever come: it is the best end that is left that can
-    /// be read. What was confirmed behind it is lost. Nothing happens without any vote, or where there are enough.
+    /// Ends the range by force, because nobody will come who has more: where the votes say or, if they are too few for ever, where the
+    /// best copy ends that is left. What was confirmed behind that is lost. Where nobody who voted can read some of it, it ends all the
+    /// same, with those that reach the end.
     ///
-    /// Returns the end, where it was decided so.
-    pub fn decide_by_force(&mut self) -> Option<Position> {
-        if self.phase != Phase::Voting || self.end().is_some() {
+    /// `None`, and nothing happens, without any vote, or where the votes suffice and nothing is lost.
+    pub fn end_by_force(&mut self) -> Option<Forced> {
+        if self.phase != Phase::Voting || self.can_decide() {
             return None;
         }
-        let readable = self.votes.iter().map(|(_, vote)| vote.end.min(vote.whole_to));
-        let end = readable.max()?;
-        self.write_back_up_to(end);
-        Some(end)
+        let lost = self.would_lose();
+        let end = self.best_end()?;
+        let broken = (!self.rules.hold(Rule::ForcedEndReaches))
+            .then(|| lost.first())
+            .flatten();
+        let end = broken.map_or(end, |(first, _)| *first);
+        if lost.is_empty() {
+            self.write_back_up_to(end);
+        } else {
+            let reaches = |(server, vote): &(ServerId, Vote)| (vote.end >= end).then_some(*server);
+            let complete: SmallVec<[ServerId; 3]> = self.votes.iter().filter_map(reaches).collect();
+            let knowing = self.knowing(&complete, end);
+            self.phase = Phase::WithLoss(Sealed { end, complete, knowing });
+        }
+        Some(Forced { end, lost })
+    }
+
+    /// Where the range ends by the votes or, where these are too few, where the best copy does.
+    fn best_end(&self) -> Option<Position> {
+        self.end().or_else(|| self.votes.iter().map(|(_, vote)| vote.end).max())
+    }
+
+    /// From and to of what stands before the end that the votes give, and nobody who voted can read. Nothing where it is decided.
+    #[must_use]
+    pub fn would_lose(&self) -> Vec<(Position, Position)> {
+        let Some(end) = self.best_end().filter(|_| self.phase == Phase::Voting) else {
+            return Vec::new();
+        };
+        let beginning = Position::start(self.trimmed).max(self.range.beginning());
+        let mut lost = vec![(beginning, end)];
+        for (server, vote) in &self.votes {
+            let of_server = self.damaged.iter().filter(|(of, ..)| of == server);
+            let damaged = of_server.map(|(_, from, to)| (*from, *to));
+            let lacking = damaged.chain([(vote.end, end), (beginning, vote.begins_at)]);
+            let of_both = |(from, to): (Position, Position)| {
+                let both = lost.iter().map(move |span| (span.0.max(from), span.1.min(to)));
+                both.filter(|(from, to)| from < to)
+            };
+            let mut left: Vec<_> = lacking.flat_map(of_both).collect();
+            left.sort_unstable();
+            lost = left;
+        }
+        lost
+    }
+
+    /// Who has voted.
+    pub fn voters(&self) -> impl Iterator<Item = ServerId> {
+        self.votes.iter().map(|(server, _)| *server)
     }
 
     fn write_back_up_to(&mut self, end: Position) {
@@ -219,7 +304,7 @@ impl SealJob {
     /// The servers that the seal counts on: if one of them cannot be reached, it wants to know ([`away`](Self::away)).
     pub fn counts_on(&self) -> impl Iterator<Item = ServerId> {
         let (complete, lacking, away): (&[_], &[_], &[_]) = match &self.phase {
-            Phase::Voting => (&[], &[], &[]),
+            Phase::Voting | Phase::WithLoss(_) => (&[], &[], &[]),
             Phase::WritingBack {
                 complete,
                 lacking,
@@ -237,22 +322,21 @@ impl SealJob {
     /// What the end needs next.
     #[must_use]
     pub fn step(&self) -> SealStep {
-        let Phase::WritingBack {
-            end,
-            complete,
-            lacking,
-            away,
-        } = &self.phase
-        else {
-            return SealStep::Vote;
+        let (end, complete, lacking, away) = match &self.phase {
+            Phase::Voting => return SealStep::Vote,
+            Phase::WithLoss(sealed) => return SealStep::Store(sealed.clone()),
+            Phase::WritingBack {
+                end,
+                complete,
+                lacking,
+                away,
+            } => (end, complete, lacking, away),
         };
         let can_be_reached = |server: &&ServerId| !away.contains(server);
-        let knowing = self.range.servers.iter().copied();
-        let knowing = knowing.filter(|server| self.knows_writers(*server, complete.contains(server), *end));
         let sealed = Sealed {
             end: *end,
             complete: complete.clone(),
-            knowing: knowing.collect(),
+            knowing: self.knowing(complete, *end),
         };
         let would_know = |server: &&ServerId| self.knows_writers(**server, true, *end);
         let waits_for_knowledge = !sealed.knows_writers() && lacking.iter().any(|server| would_know(&server));

@@ -21,6 +21,7 @@ const FAULTS: Budget = Budget {
     restores: 0,
     replacements: 0,
     damages: 0,
+    forces: 0,
     trims: 0,
     moves: 1,
     cuts: 2,
@@ -175,6 +176,24 @@ fn lost_ends() -> Scenario {
     }
 }
 
+/// Disks that lose the same entries, and an administrator who has ranges end all the same.
+fn ruined() -> Scenario {
+    Scenario {
+        name: "ruined",
+        batches: 3,
+        drivers: 1,
+        budget: Budget {
+            seals: 3,
+            crashes: 2,
+            damages: 4,
+            forces: 2,
+            resends: 2,
+            ..Budget::default()
+        },
+        ..three()
+    }
+}
+
 /// One range is sealed again and again, and a disk loses something in between.
 fn resealed() -> Scenario {
     Scenario {
@@ -264,6 +283,7 @@ fn all() -> Vec<Scenario> {
         damage(),
         lost_ends(),
         resealed(),
+        ruined(),
         trims(),
         alternating(),
         cuts(),
@@ -373,6 +393,7 @@ needed! {
     fence_holds_against_primary: FenceHoldsAgainstPrimary, three() => Lost(_),
     votes: Votes, three() => Lost(_),
     end: End, three() => Lost(_),
+    forced_end_reaches: ForcedEndReaches, ruined() => Lost(_),
     write_back: WriteBack, three() => TooFewCopies(_),
     write_back_synced: WriteBackSynced, three() => TooFewCopies(_),
     asked_anew: AskedAnew, resealed() => TooFewCopies(_) | Incomplete(_),

@@ -167,6 +167,8 @@ pub enum Action {
     },
     /// It decides the end by the votes that it has.
     Decide(usize),
+    /// An administrator has a placement driver end its seal without what nobody who voted can read.
+    Force(usize),
     /// It orders the rest to be written back.
     WriteBack(usize),
     /// It hears that a server has everything up to the end.

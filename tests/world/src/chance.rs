@@ -110,6 +110,7 @@ fn is_rare(action: &Action, scenario: &Scenario) -> bool {
             | Action::FenceWriter { .. }
             | Action::Damage { .. }
             | Action::DamageEnd { .. }
+            | Action::Force(_)
             | Action::Cut { .. }
             | Action::Miss { .. }
             | Action::Trim { .. }

@@ -34,6 +34,13 @@ impl World {
                     job.decide();
                 }
             }
+            Action::Force(driver) => {
+                self.left.forces -= 1;
+                if let Some(job) = &mut self.drivers[driver].job {
+                    let is_forced = job.end_by_force().is_some();
+                    self.drivers[driver].is_forced |= is_forced;
+                }
+            }
             Action::WriteBack(driver) => self.write_back(driver),
             Action::WrittenBack { driver, node } => {
                 if let (Some(job), Some(id)) = (&mut self.drivers[driver].job, self.nodes[node].id) {
@@ -93,6 +100,7 @@ impl World {
         self.drivers[driver].ordered.clear();
         self.drivers[driver].excused.clear();
         self.drivers[driver].away.clear();
+        self.drivers[driver].is_forced = false;
     }
 
     /// The range as its seal sees it: with the quorum that it was opened with.
@@ -155,8 +163,11 @@ impl World {
         if !term.is_some_and(|term| target.follows(term, rules)) {
             return;
         }
-        let vote = target.held(range).and_then(|held| held.replica.vote());
+        let held = target.held(range);
+        let vote = held.and_then(|held| held.replica.vote());
+        let spans = held.map_or_else(Vec::new, |held| held.replica.damaged_spans().to_vec());
         if let (Some(vote), Some(id), Some(job)) = (vote, target.id, &mut self.drivers[driver].job) {
+            job.cannot_read(id, spans);
             job.vote(id, vote);
         }
     }
@@ -216,6 +227,9 @@ impl World {
 
     /// Before an end is stored, as many servers as acknowledge have everything up to it, or all that could be reached.
     pub(crate) fn check_copies(&mut self, driver: usize, sealed: &Sealed, place: usize) {
+        if self.drivers[driver].is_forced {
+            return;
+        }
         let set = &self.store.ranges[place].range;
         let away = &self.drivers[driver].away;
         let index = set.key.range;
@@ -312,6 +326,11 @@ impl World {
             };
             held.has_unsaid_loss = false;
             if !held.replica.says_incomplete() {
+                continue;
+            }
+            // Who alone has the most goes on counting: others could learn nothing anywhere else.
+            if record.complete.as_slice() == [id] {
+                held.has_unsaid_loss = true;
                 continue;
             }
             record.complete.retain(|server| *server != id);

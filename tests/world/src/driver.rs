@@ -77,6 +77,8 @@ pub(crate) struct Driver {
     pub(crate) away: Vec<ServerId>,
     /// Servers whose disks were damaged after they had voted in this seal.
     pub(crate) excused: Vec<ServerId>,
+    /// Whether this seal was ended by force.
+    pub(crate) is_forced: bool,
 }
 
 impl Driver {

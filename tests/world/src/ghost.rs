@@ -6,7 +6,7 @@ use std::fmt;
 use sbp_types::{Offset, Position, RangeIndex, ServerId};
 
 use crate::driver::Store;
-use crate::entries::{Append, Batch, Content};
+use crate::entries::{Append, Batch, Content, Logged};
 use crate::held::{Held, Waiting};
 use crate::node::Node;
 use crate::scenario::Scenario;
@@ -57,6 +57,8 @@ impl fmt::Display for Violation {
 /// What has been promised to anybody.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Ghost {
+    /// Whether as many disks may lose the same entry as there are.
+    disks_may_lose_all: bool,
     /// What somebody saw or was told, by offset.
     shown: BTreeMap<Offset, (RangeIndex, Batch)>,
     /// What was acknowledged, and where.
@@ -72,6 +74,14 @@ pub(crate) struct Ghost {
 }
 
 impl Ghost {
+    /// Somebody who has seen nothing yet.
+    pub(crate) fn new(disks_may_lose_all: bool) -> Self {
+        Self {
+            disks_may_lose_all,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn fenced(&self, writer: u8) -> u8 {
         self.fenced.get(&writer).copied().unwrap_or(0)
     }
@@ -112,8 +122,16 @@ impl Ghost {
             .shown
             .iter()
             .filter(|(offset, (range, _))| **offset >= self.trimmed && !self.forlorn.contains(range));
-        let gone = shown
-            .find(|(offset, (range, batch))| nodes.iter().all(|node| shows(node, **offset, *range, *batch).is_none()));
+        let is_ruined = |offset: Offset, range: RangeIndex, batch: Batch| {
+            let has = |what: fn(&Node, RangeIndex, Offset, Batch) -> bool| {
+                nodes.iter().any(|node| what(node, range, offset, batch))
+            };
+            self.disks_may_lose_all && has(was_on_disk) && !has(on_disk)
+        };
+        let gone = shown.find(|(offset, (range, batch))| {
+            let is_shown = |node: &&Node| shows(node, **offset, *range, *batch).is_some();
+            !nodes.iter().any(|node| is_shown(&node)) && !is_ruined(**offset, *range, *batch)
+        });
         gone.map(|(offset, _)| *offset)
     }
 
@@ -215,6 +233,8 @@ impl Ghost {
             }
         }
         self.check_tiles(store);
+        // What the disks themselves have lost is not lost by anybody's decision.
+        let is_there = if self.disks_may_lose_all { was_on_disk } else { on_disk };
         self.forlorn.extend(forlorn(store, nodes));
         let gone = self.shown.iter().filter(|(offset, (range, batch))| {
             if **offset < self.trimmed {
@@ -224,7 +244,7 @@ impl Ghost {
             if self.forlorn.contains(range) && !behind_end {
                 return false;
             }
-            behind_end || !nodes.iter().any(|node| on_disk(node, *range, **offset, *batch))
+            behind_end || !nodes.iter().any(|node| is_there(node, *range, **offset, *batch))
         });
         let gone: Vec<_> = gone.map(|(offset, (_, batch))| (*offset, *batch)).collect();
         for (offset, batch) in gone {
@@ -268,7 +288,17 @@ pub(crate) fn forlorn(store: &Store, nodes: &[Node]) -> Vec<RangeIndex> {
 }
 
 fn on_disk(node: &Node, range: RangeIndex, offset: Offset, batch: Batch) -> bool {
+    has_on_disk(node, range, offset, batch, false)
+}
+
+/// The same, or damaged.
+fn was_on_disk(node: &Node, range: RangeIndex, offset: Offset, batch: Batch) -> bool {
+    has_on_disk(node, range, offset, batch, true)
+}
+
+fn has_on_disk(node: &Node, range: RangeIndex, offset: Offset, batch: Batch, also_damaged: bool) -> bool {
     let Some(held) = node.held(range) else { return false };
     let mut durable = held.log.iter().take(held.synced);
-    durable.any(|one| one.at.offset == offset && one.content == Content::Batch(batch) && !one.is_damaged)
+    let is_it = |one: &Logged| one.at.offset == offset && one.content == Content::Batch(batch);
+    durable.any(|one| is_it(one) && (also_damaged || !one.is_damaged))
 }

@@ -36,6 +36,9 @@ impl World {
     pub fn heal(&mut self, how: Heal) -> Result<(), (Violation, Vec<Action>)> {
         let mut done = Vec::new();
         self.left = Default::default();
+        if self.setup.0.budget.forces > 0 {
+            self.left.forces = u8::MAX;
+        }
         self.cuts.clear();
         self.setup = Setup(Arc::new(Scenario {
             in_flight: false,
@@ -77,7 +80,8 @@ impl World {
     pub fn can_heal(&self, how: Heal) -> bool {
         let budget = self.setup.0.budget;
         let lost = usize::from(budget.wipes - self.left.wipes) + usize::from(budget.damages - self.left.damages);
-        let is_whole = lost < self.setup.0.acks
+        // Of records that all disks have lost an administrator says that they are.
+        let is_whole = (lost < self.setup.0.acks || budget.forces > 0)
             && self.left.restores == budget.restores
             && forlorn(&self.store, &self.nodes).is_empty();
         let Heal::Without(_) = how else { return is_whole };
@@ -219,7 +223,9 @@ fn is_progress(action: &Action, leader: usize) -> bool {
         | Action::Number { driver, .. }
         | Action::Copied { driver, .. }
         | Action::Store { driver, .. } => *driver == leader,
-        Action::Decide(driver) | Action::WriteBack(driver) | Action::Again(driver) => *driver == leader,
+        Action::Decide(driver) | Action::WriteBack(driver) | Action::Again(driver) | Action::Force(driver) => {
+            *driver == leader
+        }
         Action::Send { .. }
         | Action::Retry { .. }
         | Action::Deliver(_)

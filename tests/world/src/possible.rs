@@ -287,7 +287,8 @@ impl World {
 
     /// Ends of open ranges that the disk of a server may lose that is away.
     fn end_damages(&self, node: usize, actions: &mut Vec<Action>) {
-        let open = |held: &&Held| held.replica.end().is_none() && self.left.damages > 0;
+        let may_lose = self.left.damages > 0 && self.setup.0.budget.forces == 0;
+        let open = |held: &&Held| held.replica.end().is_none() && may_lose;
         for held in self.nodes[node].ranges.iter().filter(open) {
             let range = held.index().0;
             actions.extend((0..held.synced).map(|kept| Action::DamageEnd { node, range, kept }));
@@ -335,6 +336,9 @@ impl World {
         }
         if job.can_decide() {
             actions.push(Action::Decide(driver));
+        }
+        if self.left.forces > 0 && job.has_enough_votes() && !job.can_decide() {
+            actions.push(Action::Force(driver));
         }
         for id in job.counts_on() {
             if self.is_away(driver, id) {

@@ -31,6 +31,9 @@ pub struct Budget {
     pub restores: u8,
     /// Entries on a disk that cannot be read any more.
     pub damages: u8,
+    /// Seals that are ended by force, without what nobody who voted can read. Then as many disks may lose the same entry as there are,
+    /// and none loses the end of a range.
+    pub forces: u8,
     /// Trims of the stream.
     pub trims: u8,
     /// Copies of sealed ranges to servers that have none.

@@ -134,7 +134,7 @@ impl World {
             answers: Vec::new(),
             cuts: BTreeSet::new(),
             left: scenario.budget,
-            ghost: Ghost::default(),
+            ghost: Ghost::new(scenario.budget.forces > 0),
             setup: Setup(Arc::clone(scenario)),
         }
     }

@@ -78,9 +78,10 @@ pub(crate) struct Balance {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-For a range of which so many servers have lost their disks that the others cannot say where it ends. It ends where the best copy ends
-that is left; what was acknowledged behind that is lost. Refused where enough servers are there. Start servers for those that are lost
-first: the stream goes on only on as many as have to acknowledge.
+For a range of which so many servers have lost their disks that the others cannot say where it ends, or whose servers have all lost the
+same records. It ends where the best copy ends that is left; what was acknowledged behind that is lost, and the offsets before it that
+nobody can read are named. Refused where enough servers are there and have all of it. Start servers for those that are lost first: the
+stream goes on only on as many as have to acknowledge.
 
 Examples:
   sbp cluster force-seal 7/2

@@ -9,7 +9,7 @@ mod streams;
 
 pub use self::balance::{Move, plan_balance};
 pub use self::caution::caution_about_copies;
-pub use self::ranges::SealOptions;
+pub use self::ranges::{ForcedEnd, SealOptions};
 
 use std::sync::Arc;
 use std::time::Duration;

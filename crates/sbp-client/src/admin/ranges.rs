@@ -6,7 +6,7 @@ use sbp_messages::{
     CreateRangeRequest, CreateRangeResponse, DescribeRangeResult, DescribeRangesRequest, DescribeRangesResponse, Range,
     RangeCriteria, RangeId, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult,
 };
-use sbp_types::{ServerId, StreamId};
+use sbp_types::{Offset, ServerId, StreamId};
 
 use super::ENTRIES;
 use crate::call::answers::{Each, entry, only};
@@ -25,6 +25,15 @@ pub struct SealOptions {
     /// Seal also with too few votes, because the servers that are missing will never come back: records that only they had are
     /// lost. Refused where enough votes are there.
     pub force: bool,
+}
+
+/// What became of a range that was ended by force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForcedEnd {
+    /// The range in which its stream goes on. It begins where the other one ends.
+    pub next: Range,
+    /// From and to, which is not meant, of the records before the end that none of the servers can read that were there.
+    pub lost: Vec<(Offset, Offset)>,
 }
 
 impl Client {
@@ -132,6 +141,32 @@ impl Client {
         options: &SealOptions,
         timeout: Option<Duration>,
     ) -> Result<Each<Range>, ClientError> {
+        let sealed = self.seal_each(ranges, options, timeout).await?;
+        Ok(sealed.into_iter().map(|one| one.map(|sealed| sealed.next)).collect())
+    }
+
+    /// Ends a range whose servers will never say where it ends, or have all lost the same records: where the best copy ends that is
+    /// left.
+    ///
+    /// # Errors
+    ///
+    /// That enough servers are there and have all of it, or that nothing was done.
+    pub async fn force_seal(&self, range: RangeId, timeout: Option<Duration>) -> Result<ForcedEnd, ClientError> {
+        let options = SealOptions {
+            kind: SealKind::PLACEMENT_DRIVER,
+            force: true,
+            ..SealOptions::default()
+        };
+        let sealed = self.seal_each(&[range], &options, timeout).await?.pop();
+        sealed.unwrap_or_else(|| Err(ClientError::protocol("a sealed range is missing")))
+    }
+
+    async fn seal_each(
+        &self,
+        ranges: &[RangeId],
+        options: &SealOptions,
+        timeout: Option<Duration>,
+    ) -> Result<Each<ForcedEnd>, ClientError> {
         let deadline = self.deadline(timeout);
         let left = || Some(deadline.saturating_duration_since(now()));
         let open: Vec<RangeId> = ranges
@@ -167,7 +202,14 @@ impl Client {
         };
         let take = |frame: SealRangesResponse| (frame.seal_responses, frame.status, frame.throttle_time_ms);
         let read = |asked: &_, result: SealRangesResult, server: &_| {
-            entry(&result.status, server, result.range, "a sealed range").map_err(|error| placed(error, asked))
+            let next = entry(&result.status, server, result.range, "a sealed range");
+            let lost = result.lost_offsets.chunks_exact(2).filter_map(|pair| match pair {
+                [from, to] => Some((*from, *to)),
+                _ => None,
+            });
+            let lost = lost.filter(|(from, to)| from < to).collect();
+            next.map(|next| ForcedEnd { next, lost })
+                .map_err(|error| placed(error, asked))
         };
         let mut sealed = self.ask_each(plan, &wanted, request, take, read).await?;
         for (place, error) in refused {

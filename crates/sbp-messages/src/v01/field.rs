@@ -22,7 +22,7 @@ type Tables<'a, T> = Vector<'a, ForwardsUOffset<<T as Wire>::Table<'a>>>;
 /// | [`Status`] | the table, always written | success |
 /// | `Vec`, `SmallVec` of tables | a vector, always written | empty |
 /// | `Option<Vec>` of tables, `Option<Bytes>` | a vector, also an empty one | `None` |
-/// | `String`, [`Token`], [`Bytes`], `Vec<ServerId>` | written unless it is empty | empty |
+/// | `String`, [`Token`], [`Bytes`], `Vec<ServerId>`, `Vec<Offset>` | written unless it is empty | empty |
 /// | `Option<StreamIdentity>` | 16 bytes | `None`, as with any other number of bytes |
 #[diagnostic::on_unimplemented(
     message = "a message has no field of type `{Self}`",
@@ -247,23 +247,30 @@ impl Field for Option<Bytes> {
     }
 }
 
-impl Field for Vec<ServerId> {
-    type Read<'a> = Option<Vector<'a, i32>>;
-    type Written = Option<WIPOffset<Vector<'static, i32>>>;
+/// Vectors of numbers.
+macro_rules! numbers {
+    ($($ours:ident($number:ty))*) => {$(
+        impl Field for Vec<$ours> {
+            type Read<'a> = Option<Vector<'a, $number>>;
+            type Written = Option<WIPOffset<Vector<'static, $number>>>;
 
-    fn read(read: Self::Read<'_>) -> Self {
-        read.map_or_else(Self::new, |ids| ids.iter().map(ServerId).collect())
-    }
+            fn read(read: Self::Read<'_>) -> Self {
+                read.map_or_else(Self::new, |numbers| numbers.iter().map($ours).collect())
+            }
 
-    fn write(&self, builder: &mut Builder) -> Self::Written {
-        let ids: Vec<i32> = self.iter().map(|id| id.0).collect();
-        (!ids.is_empty()).then(|| builder.create_vector(&ids))
-    }
+            fn write(&self, builder: &mut Builder) -> Self::Written {
+                let numbers: Vec<$number> = self.iter().map(|one| one.0).collect();
+                (!numbers.is_empty()).then(|| builder.create_vector(&numbers))
+            }
 
-    fn absent(_: Self::Written) -> Self {
-        Self::new()
-    }
+            fn absent(_: Self::Written) -> Self {
+                Self::new()
+            }
+        }
+    )*};
 }
+
+numbers! { ServerId(i32) Offset(i64) }
 
 impl Field for Option<StreamIdentity> {
     type Read<'a> = Option<Vector<'a, u8>>;

@@ -135,6 +135,12 @@ impl Replica {
         self.damage.is_at_end
     }
 
+    /// From and to of what of the copy cannot be read, in order.
+    #[must_use]
+    pub fn damaged_spans(&self) -> &[(Position, Position)] {
+        self.damage.spans()
+    }
+
     /// Everything before this place is synced and can be read.
     #[must_use]
     pub fn whole_to(&self) -> Position {

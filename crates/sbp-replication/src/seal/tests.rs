@@ -127,15 +127,18 @@ fn who_gets_what_is_left_of_a_trimmed_range_does_not_know_the_writers() {
 
 #[test]
 fn by_force_the_best_copy_that_is_left_decides_but_only_where_the_votes_are_too_few() {
+    let forced = |end| Some(Forced { end, lost: vec![] });
     let mut none = job(range(0), &[]);
-    assert_eq!(none.decide_by_force(), None, "nothing is left");
+    assert_eq!(none.end_by_force(), None, "nothing is left");
     assert_eq!(none.step(), SealStep::Vote);
-    let mut enough = job(range(0), &[(1, vote(at(9))), (2, vote(at(5)))]);
-    assert_eq!(enough.decide_by_force(), None);
+    let mut enough = SealJob::new(range(0), Rules::default());
+    enough.vote(ServerId(1), vote(at(9)));
+    enough.vote(ServerId(2), vote(at(5)));
+    assert_eq!(enough.end_by_force(), None);
     let mut one = job(range(0), &[(2, vote(at(5)))]);
     assert_eq!(one.step(), SealStep::Vote, "too few");
-    assert_eq!(one.decide_by_force(), Some(at(5)));
-    assert_eq!(one.decide_by_force(), None, "it is decided");
+    assert_eq!(one.end_by_force(), forced(at(5)));
+    assert_eq!(one.end_by_force(), None, "it is decided");
     one.away(ServerId(1));
     one.away(ServerId(3));
     let SealStep::Store(stored) = one.step() else {
@@ -143,16 +146,74 @@ fn by_force_the_best_copy_that_is_left_decides_but_only_where_the_votes_are_too_
     };
     assert_eq!((stored.end, &stored.complete), (at(5), &servers(&[2])));
     assert!(stored.knows_writers());
-    let damaged = Vote {
-        whole_to: at(3),
-        ..vote(at(9))
-    };
-    let mut damaged = job(range(0), &[(3, damaged)]);
-    assert_eq!(
-        damaged.decide_by_force(),
-        Some(at(3)),
-        "what nobody can read is lost too"
+}
+
+/// A copy up to here that has lost these records.
+fn lacking(job: &mut SealJob, server: i32, end: i64, lost: &[(i64, i64)]) {
+    let spans = lost.iter().map(|(from, to)| (at(*from), at(*to)));
+    job.cannot_read(ServerId(server), spans);
+    let whole_to = lost.first().map_or(at(end), |(from, _)| at(*from));
+    job.vote(
+        ServerId(server),
+        Vote {
+            whole_to,
+            ..vote(at(end))
+        },
     );
+}
+
+#[test]
+fn what_everybody_who_voted_has_lost_keeps_the_range_open_until_somebody_has_it_or_it_ends_by_force() {
+    let mut job = SealJob::new(range(0), Rules::default());
+    lacking(&mut job, 1, 9, &[(2, 4), (6, 7)]);
+    lacking(&mut job, 2, 8, &[(3, 5)]);
+    // The second one has never had the last one, and the first one has.
+    assert_eq!(job.would_lose(), [(at(3), at(4))]);
+    assert!(job.has_enough_votes() && !job.can_decide());
+    job.decide();
+    assert_eq!(job.step(), SealStep::Vote, "it waits");
+    let mut whole = job.clone();
+    lacking(&mut whole, 3, 8, &[]);
+    assert!(whole.can_decide(), "{:?}", whole.would_lose());
+    let mut no_better = job.clone();
+    lacking(&mut no_better, 3, 3, &[]);
+    assert_eq!(no_better.would_lose(), [(at(3), at(4))], "it never had that");
+    let forced = job.end_by_force().unwrap();
+    assert_eq!((forced.end, forced.lost), (at(9), vec![(at(3), at(4))]));
+    let SealStep::Store(sealed) = job.step() else {
+        panic!("{:?}", job.step())
+    };
+    assert_eq!((sealed.end, &sealed.complete), (at(9), &servers(&[1])));
+    assert!(sealed.knows_writers());
+    assert_eq!(job.end_by_force(), None, "it is decided");
+}
+
+#[test]
+fn what_each_has_lost_alone_they_have_from_each_other() {
+    let mut job = SealJob::new(range(0), Rules::default());
+    lacking(&mut job, 1, 9, &[(2, 3)]);
+    lacking(&mut job, 2, 9, &[(3, 4)]);
+    assert_eq!(job.end_by_force(), None);
+    job.decide();
+    assert!(matches!(job.step(), SealStep::WriteBack { .. }));
+}
+
+#[test]
+fn what_is_trimmed_is_not_lost() {
+    let mut job = SealJob::new(range(0), Rules::default());
+    job.trimmed(Offset(4));
+    lacking(&mut job, 1, 9, &[(2, 4)]);
+    lacking(&mut job, 2, 9, &[(2, 4)]);
+    assert!(job.can_decide());
+}
+
+#[test]
+fn a_single_copy_with_damage_ends_by_force_where_it_ends_and_not_where_its_damage_begins() {
+    let mut job = SealJob::new(range(0), Rules::default());
+    lacking(&mut job, 3, 9, &[(3, 4)]);
+    let forced = job.end_by_force().unwrap();
+    assert_eq!((forced.end, forced.lost), (at(9), vec![(at(3), at(4))]));
+    assert!(matches!(job.step(), SealStep::Store(sealed) if sealed.complete == servers(&[3])));
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl AuditedChange {
                     stream: Some(record.id),
                     ..asked
                 },
-                Some(Ok(Outcome::Range(range))) => Deed {
+                Some(Ok(Outcome::Range(range) | Outcome::RangeBehindLoss(range, _))) => Deed {
                     range: Some(range.key.range),
                     ..asked
                 },

@@ -240,24 +240,45 @@ fn new_range(range: &Range) -> Result<NewRange, Refusal> {
 }
 
 /// What an answer shows of the outcome of an entry.
+#[derive(Default)]
 struct Shown {
     stream: Option<Stream>,
     range: Option<Range>,
     status: Status,
+    /// From and to of records that nobody can read, one behind the other.
+    lost: Vec<Offset>,
 }
 
 impl Shown {
     fn new(outcome: Result<Outcome, Refusal>, node: &Node) -> Self {
         let show = |range| listed(node, range);
-        let (stream, range, status) = match outcome {
-            Ok(Outcome::Stream(stream)) => (Some(wire_stream(&stream)), None, Status::success()),
+        let (stream, range) = match outcome {
+            Ok(Outcome::Stream(stream)) => (Some(wire_stream(&stream)), None),
             Ok(Outcome::NewStream(stream, range) | Outcome::StreamRange(stream, range)) => {
-                (Some(wire_stream(&stream)), Some(show(&range)), Status::success())
+                (Some(wire_stream(&stream)), Some(show(&range)))
             }
-            Ok(Outcome::Range(range)) => (None, Some(show(&range)), Status::success()),
-            other => (None, None, failure(other)),
+            Ok(Outcome::Range(range)) => (None, Some(show(&range))),
+            Ok(Outcome::RangeBehindLoss(range, lost)) => {
+                return Self {
+                    range: Some(show(&range)),
+                    status: Status::success(),
+                    lost: lost.into_iter().flat_map(|(from, to)| [from, to]).collect(),
+                    ..Self::default()
+                };
+            }
+            other => {
+                return Self {
+                    status: failure(other),
+                    ..Self::default()
+                };
+            }
         };
-        Self { stream, range, status }
+        Self {
+            stream,
+            range,
+            status: Status::success(),
+            lost: Vec::new(),
+        }
     }
 
     /// The stream, or what the request said of it.
@@ -277,7 +298,12 @@ fn for_each<A: Send + 'static, R: EntryResult>(asked: Vec<A>, result: fn(A, Show
     })
 }
 
-fn created(name: String, Shown { stream, range, status }: Shown) -> CreateStreamResult {
+fn created(
+    name: String,
+    Shown {
+        stream, range, status, ..
+    }: Shown,
+) -> CreateStreamResult {
     CreateStreamResult {
         stream: Some(stream.unwrap_or_else(|| with_name(name))),
         range,
@@ -299,7 +325,12 @@ fn deleted(id: StreamId, Shown { stream, status, .. }: Shown) -> DeleteStreamRes
     }
 }
 
-fn trimmed(id: StreamId, Shown { stream, range, status }: Shown) -> TrimStreamResult {
+fn trimmed(
+    id: StreamId,
+    Shown {
+        stream, range, status, ..
+    }: Shown,
+) -> TrimStreamResult {
     TrimStreamResult {
         trimmed_stream: Shown::stream_or(stream, id),
         range,
@@ -307,11 +338,12 @@ fn trimmed(id: StreamId, Shown { stream, range, status }: Shown) -> TrimStreamRe
     }
 }
 
-fn sealed(stream_id: StreamId, Shown { range, status, .. }: Shown) -> SealRangesResult {
+fn sealed(stream_id: StreamId, shown: Shown) -> SealRangesResult {
     SealRangesResult {
         stream_id,
-        range,
-        status,
+        range: shown.range,
+        status: shown.status,
+        lost_offsets: shown.lost,
         ..SealRangesResult::default()
     }
 }

@@ -90,6 +90,8 @@ pub(crate) enum Outcome {
     StreamRange(Arc<StreamRecord>, Arc<RangeRecord>),
     /// A range as it is after the command.
     Range(Arc<RangeRecord>),
+    /// The range behind one that was ended by force, although nobody can read these records of that one: from and to of each.
+    RangeBehindLoss(Arc<RangeRecord>, Vec<(Offset, Offset)>),
     /// The id allocated for a range server.
     Server(ServerId),
     /// Success without a result.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_types::{Position, RangeKey, ServerId};
+use sbp_types::{Offset, Position, RangeKey, ServerId};
 
 use super::choose::Candidate;
 use super::effects::{Effects, Outcome};
@@ -22,6 +22,8 @@ pub(crate) struct SharedEnd {
     pub(crate) knowing: Vec<ServerId>,
     /// Whether the next range is opened.
     pub(crate) open_next: bool,
+    /// From and to of the records before the end that no server which has voted can read: it was ended by force.
+    pub(crate) lost: Vec<(Offset, Offset)>,
 }
 
 /// Stores the end of a range and, where it is asked for, opens the next one.
@@ -56,7 +58,10 @@ pub(super) fn finish_shared_seal(
         let next = on_next_servers(state, candidates, &holders, &next)?;
         changes.push(Change::PutRange(Arc::clone(&next)));
         told.push(Arc::clone(&next));
-        outcome = Outcome::Range(next);
+        outcome = match sealed.lost.is_empty() {
+            true => Outcome::Range(next),
+            false => Outcome::RangeBehindLoss(next, sealed.lost.clone()),
+        };
     }
     Ok(Effects {
         changes,

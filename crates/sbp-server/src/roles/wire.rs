@@ -104,7 +104,12 @@ fn beginning(range: &Range) -> Position {
 }
 
 /// What a fenced server answers of its copy of a range.
-pub(crate) fn voted(FencedEnd { vote, confirmed }: FencedEnd, range: Range) -> SealRangesResult {
+pub(crate) fn voted(fenced: FencedEnd, range: Range) -> SealRangesResult {
+    let FencedEnd {
+        vote,
+        confirmed,
+        damaged,
+    } = fenced;
     let begins_at = Some(vote.begins_at).filter(|place| *place != beginning(&range));
     let whole_to = Some(vote.whole_to).filter(|place| *place != vote.end);
     SealRangesResult {
@@ -122,6 +127,7 @@ pub(crate) fn voted(FencedEnd { vote, confirmed }: FencedEnd, range: Range) -> S
         begins_marks: begins_at.map_or(0, |place| place.marks),
         whole_offset: whole_to.map(|place| place.offset),
         whole_marks: whole_to.map_or(0, |place| place.marks),
+        lost_offsets: damaged.into_iter().flat_map(|(from, to)| [from, to]).collect(),
         ..SealRangesResult::default()
     }
 }
@@ -149,7 +155,20 @@ pub(crate) fn fenced_end(result: &SealRangesResult) -> Option<FencedEnd> {
             writers_end: Some(writers_end).filter(|end| *end > beginning),
         },
         confirmed: Position::start(result.confirmed_offset.unwrap_or(Offset::ZERO)),
+        damaged: spans(&result.lost_offsets),
     })
+}
+
+/// From and to of what was said to be lost.
+fn spans(offsets: &[Offset]) -> Vec<(Offset, Offset)> {
+    let pairs = offsets.chunks_exact(2).filter_map(|pair| match pair {
+        [from, to] => Some((*from, *to)),
+        _ => None,
+    });
+    pairs
+        .filter(|(from, to)| from < to)
+        .take(FencedEnd::MOST_SPANS)
+        .collect()
 }
 
 /// Whether a range is on a server.
@@ -266,9 +285,10 @@ mod tests {
             let told = FencedEnd {
                 vote,
                 confirmed: at(11, 0),
+                damaged: vec![(Offset(10), Offset(11)), (Offset(11), Offset(12))],
             };
             let range = wire_range(&trimmed, Offset(9), me(), &AddressBook::default());
-            assert_eq!(fenced_end(&voted(told, range)), Some(told));
+            assert_eq!(fenced_end(&voted(told.clone(), range)), Some(told));
         }
         assert_eq!(fenced_end(&SealRangesResult::default()), None);
     }

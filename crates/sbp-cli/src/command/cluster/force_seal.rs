@@ -2,8 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use sbp_client::SealOptions;
-use sbp_messages::{RangeId, SealKind};
+use sbp_client::ForcedEnd;
+use sbp_messages::RangeId;
 use sbp_types::RangeIndex;
 
 use crate::args::ForceSeal;
@@ -32,15 +32,7 @@ pub(crate) fn run(asked: &ForceSeal, terminal: &mut Terminal) -> Result<(), CliE
         epoch: None,
         end_offset: None,
     };
-    let options = SealOptions {
-        kind: SealKind::PLACEMENT_DRIVER,
-        force: true,
-        ..SealOptions::default()
-    };
-    let mut sealed = session.wait(session.client.seal_ranges_with(&[range], &options, None))?;
-    let next = sealed
-        .pop()
-        .unwrap_or_else(|| Err(sbp_client::ClientError::invalid("no range was named")))?;
+    let ForcedEnd { next, lost } = session.wait(session.client.force_seal(range, None))?;
     terminal.line(format_args!(
         "range {} is sealed and ends at {end}: what was acknowledged from offset {end} on is lost, if there was any. The stream \
          goes on in range {}/{}",
@@ -49,6 +41,24 @@ pub(crate) fn run(asked: &ForceSeal, terminal: &mut Terminal) -> Result<(), CliE
         next.range_index,
         end = next.start_offset,
     ))?;
+    if !lost.is_empty() {
+        let ranges = session.wait(session.client.list_ranges(stream_id, None))?;
+        let sealed = ranges
+            .into_iter()
+            .filter(|sealed| sealed.range_index == RangeIndex(index));
+        let ids = sealed
+            .flat_map(|sealed| sealed.servers)
+            .filter_map(|replica| replica.range_server);
+        let servers: Vec<_> = ids.map(|server| server.server_id.to_string()).collect();
+        terminal.line(format_args!(
+            "the disks of all of its servers ({}) that are there have lost records of it; reads of these offsets end with 2502, unless a \
+             server comes back that has them:",
+            servers.join(", ")
+        ))?;
+        for (from, to) in lost {
+            terminal.line(format_args!("  {from} to {}", to.0 - 1))?;
+        }
+    }
     terminal.flush()
 }
 
@@ -63,7 +73,7 @@ fn confirm(range: &str) -> Result<(), CliError> {
     let mut stderr = io::stderr();
     let question = format!(
         "Range {range} is ended where the best copy ends that is left. Acknowledged records behind that are lost for ever,\n\
-         also if their servers come back later. Type the range to go on: "
+         also if their servers come back later; what all disks have lost before it stays lost. Type the range to go on: "
     );
     stderr
         .write_all(question.as_bytes())

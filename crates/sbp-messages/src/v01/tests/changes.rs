@@ -24,18 +24,22 @@ pub(super) fn seal_ranges_request() -> impl Strategy<Value = SealRangesRequest> 
 pub(super) fn seal_ranges_response() -> impl Strategy<Value = SealRangesResponse> {
     let marks = (or_absent(), or_absent(), or_absent());
     let offsets = (said_offset(), said_offset(), said_offset());
-    let result = (any::<i64>(), option::of(range()), status(), offsets, marks);
-    let result = result.prop_map(|(stream, range, status, offsets, marks)| SealRangesResult {
-        stream_id: StreamId(stream),
-        range,
-        status,
-        confirmed_offset: offsets.0,
-        writers_parts: marks.0,
-        begins_offset: offsets.1,
-        begins_marks: marks.1,
-        whole_offset: offsets.2,
-        whole_marks: marks.2,
-    });
+    let lost = some(any::<i64>().prop_map(Offset));
+    let result = (any::<i64>(), option::of(range()), status(), offsets, marks, lost);
+    let result = result.prop_map(
+        |(stream, range, status, offsets, marks, lost_offsets)| SealRangesResult {
+            stream_id: StreamId(stream),
+            range,
+            status,
+            confirmed_offset: offsets.0,
+            writers_parts: marks.0,
+            begins_offset: offsets.1,
+            begins_marks: marks.1,
+            whole_offset: offsets.2,
+            whole_marks: marks.2,
+            lost_offsets,
+        },
+    );
     (any::<i32>(), some(result), status()).prop_map(|(throttle_time_ms, seal_responses, status)| SealRangesResponse {
         throttle_time_ms,
         seal_responses,

@@ -77,6 +77,7 @@ fn seal_result(n: &mut Count) -> SealRangesResult {
         begins_marks: n.extension(0, Count::marks),
         whole_offset: n.extension(None, |n| Some(Offset(n.long()))),
         whole_marks: n.extension(0, Count::marks),
+        lost_offsets: n.extension(Vec::new(), |n| n.two(|n| Offset(n.long()))),
     }
 }
 

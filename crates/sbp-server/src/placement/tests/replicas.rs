@@ -229,6 +229,7 @@ fn the_next_primary_has_everything_and_knows_the_writers() {
             complete: ids(complete),
             knowing: ids(knowing),
             open_next: true,
+            lost: Vec::new(),
         });
         apply(&state, &up, end, NOW)
     };
@@ -376,6 +377,7 @@ fn a_range_that_its_primary_never_began_is_passed_over_to_those_who_have_the_one
             complete: ids(complete),
             knowing: ids(knowing),
             open_next: true,
+            lost: Vec::new(),
         });
         let effects = apply(state, up, end, NOW)?;
         for change in effects.changes {
@@ -453,6 +455,7 @@ fn a_copy_of_what_one_server_alone_had_begins_no_range() {
             complete: second.servers.clone(),
             knowing: Vec::new(),
             open_next: true,
+            lost: Vec::new(),
         })
     };
     let refused = run(&mut state.clone(), &others, seal()).unwrap_err();
@@ -509,6 +512,7 @@ fn a_range_leaves_the_only_server_that_has_it_in_two_steps() {
             complete: [1, 2].map(ServerId).to_vec(),
             knowing: [1, 2].map(ServerId).to_vec(),
             open_next: true,
+            lost: Vec::new(),
         }),
     );
     assert_eq!(last.servers, [ServerId(2)]);
@@ -530,6 +534,7 @@ fn servers_that_are_avoided_come_last_and_get_no_new_stream() {
             knowing: complete.clone(),
             complete,
             open_next: true,
+            lost: Vec::new(),
         });
         match apply(state, up, command, NOW).unwrap().outcome {
             Outcome::Range(range) => range.servers.clone(),

@@ -19,6 +19,19 @@ use crate::placement::shared_end::SharedEnd;
 use crate::range::FencedEnd;
 use crate::refusal::Refusal;
 
+/// Offsets that are told to people.
+fn shown(spans: &[(Offset, Offset)]) -> String {
+    const MOST: usize = 8;
+    let shown = spans.iter().take(MOST).map(|(from, to)| match to.0 - from.0 {
+        0 => format!("entries without offsets in front of {from}"),
+        1 => format!("offset {from}"),
+        _ => format!("offsets {from} to {}", to.0 - 1),
+    });
+    let more = spans.len().saturating_sub(MOST);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    shown.chain(more).collect::<Vec<_>>().join(", ")
+}
+
 /// How long a seal waits for the votes of further servers once there are enough.
 pub(super) const FURTHER_VOTES: Duration = Duration::from_millis(200);
 
@@ -33,6 +46,8 @@ pub(super) struct SharedSeal {
     open_next: bool,
     /// Whether too few votes suffice too.
     force: bool,
+    /// Records before the end that no server which has voted can read: it was ended by force.
+    lost: Vec<(Offset, Offset)>,
     /// What the servers that voted know to be confirmed.
     confirmed: Option<Position>,
     /// Servers whose votes are waited for; none once it is decided.
@@ -105,6 +120,7 @@ impl Worker {
             expected,
             open_next: wish.on_behalf == SealFor::PlacementDriver,
             force: wish.force,
+            lost: Vec::new(),
             confirmed: None,
             asked: SmallVec::new(),
             is_decided: false,
@@ -162,6 +178,9 @@ impl Worker {
         match voted {
             Ok(end) => {
                 seal.confirmed = seal.confirmed.max(Some(end.confirmed));
+                let spans = end.damaged.into_iter();
+                let spans = spans.map(|(from, to)| (Position::start(from), Position::start(to)));
+                seal.job.cannot_read(server, spans);
                 seal.job.vote(server, end.vote);
             }
             Err(refusal) => seal.refusals.push((server, refusal)),
@@ -177,7 +196,10 @@ impl Worker {
 
     /// It is time to decide a seal without the servers that have not voted.
     pub(super) fn decide_in_time(&mut self, id: OperationId) {
-        let is_due = |seal: &mut SharedSeal| !seal.is_decided && seal.decide_at.is_some_and(|at| at <= Instant::now());
+        let is_due = |seal: &mut SharedSeal| {
+            let is_time = seal.decide_at.is_some_and(|at| at <= Instant::now());
+            !seal.is_decided && is_time && seal.job.can_decide()
+        };
         if self.shared_seal(id).is_some_and(is_due) {
             self.decide_shared(id);
         }
@@ -205,15 +227,23 @@ impl Worker {
             let why = format!("server {server} is up and has not answered, so that nothing is forced");
             return self.give_up_seal(id, &why);
         }
-        let forced = if seal.force { seal.job.decide_by_force() } else { None };
-        let Some(end) = forced else {
+        if !seal.force && seal.job.has_enough_votes() {
+            let refusal = seal.has_lost();
+            self.waiting.remove(&id);
+            return self.operations.finish(id, Err(refusal));
+        }
+        let forced = if seal.force { seal.job.end_by_force() } else { None };
+        let Some(forced) = forced else {
             return self.give_up_seal(id, "they did not");
         };
         seal.is_decided = true;
+        let lost = forced.lost.iter().map(|(from, to)| (from.offset, to.offset));
+        seal.lost = lost.filter(|(from, to)| from < to).collect();
         tracing::warn!(
-            range = %seal.key, %end, confirmed = ?seal.confirmed.map(|confirmed| confirmed.offset),
-            "a range is ended by force: what was acknowledged behind its end is lost; the servers that are left know that so much \
-             was acknowledged"
+            range = %seal.key, end = %forced.end, confirmed = ?seal.confirmed.map(|confirmed| confirmed.offset),
+            lost = shown(&seal.lost), servers = ?seal.job.voters().collect::<Vec<_>>(),
+            "a range is ended by force: what was acknowledged behind its end is lost, and so are the records before it that none of \
+             these servers can read; the servers that are left know that so much was acknowledged"
         );
         self.step_shared(id);
     }
@@ -343,6 +373,7 @@ impl Worker {
             complete: complete.into_iter().collect(),
             knowing: knowing.into_iter().collect(),
             open_next: seal.open_next,
+            lost: seal.lost,
         });
         self.stage(Some(id), command, None);
     }
@@ -366,6 +397,23 @@ impl SharedSeal {
             "enough of the servers of range {} say where their copies end: it is sealed without force, and nothing is lost",
             self.key
         ))
+    }
+
+    /// Nobody who is there has these records any more.
+    fn has_lost(&self) -> Refusal {
+        let lost = self.job.would_lose();
+        let lost: Vec<_> = lost.iter().map(|(from, to)| (from.offset, to.offset)).collect();
+        let servers: Vec<_> = self.job.voters().map(|server| server.to_string()).collect();
+        Refusal::new(
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            format!(
+                "the disks of all servers of range {key} that are there ({servers}) have lost the same records ({lost}): it is sealed when \
+                 a server that has them is there. If there is none any more, `sbp cluster force-seal {key}` ends it without them",
+                key = self.key,
+                servers = servers.join(", "),
+                lost = shown(&lost),
+            ),
+        )
     }
 
     fn too_few(&self, why: &str) -> Refusal {

@@ -1,8 +1,8 @@
 //! A shared range while it is sealed: its fence, this server's vote, and what is written back to others.
 
 use sbp_messages::ErrorCode;
-use sbp_replication::Vote;
-use sbp_types::{Epoch, Position, RangeKey, ServerId};
+use sbp_replication::{Replica, Vote};
+use sbp_types::{Epoch, Offset, Position, RangeKey, ServerId};
 use smallvec::SmallVec;
 
 use crate::range::copies::{Fencing, SealWork, WritingBack};
@@ -15,11 +15,29 @@ use crate::range::server::RangeServer;
 use crate::refusal::{Done, Refusal};
 
 /// What a fenced server says of its copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FencedEnd {
     pub(crate) vote: Vote,
     /// What it knows to be confirmed.
     pub(crate) confirmed: Position,
+    /// From and to of records that it cannot read, at most [`MOST_SPANS`](Self::MOST_SPANS) of them.
+    pub(crate) damaged: Vec<(Offset, Offset)>,
+}
+
+impl FencedEnd {
+    pub(crate) const MOST_SPANS: usize = 1_024;
+
+    fn of(replica: &Replica) -> Option<Self> {
+        let offsets = replica
+            .damaged_spans()
+            .iter()
+            .map(|(from, to)| (from.offset, to.offset));
+        Some(Self {
+            vote: replica.vote()?,
+            confirmed: replica.confirmed(),
+            damaged: offsets.filter(|(from, to)| from < to).take(Self::MOST_SPANS).collect(),
+        })
+    }
 }
 
 impl RangeServer {
@@ -37,7 +55,7 @@ impl RangeServer {
                         Ok(()) => false,
                         // Nothing that is queued will ever be stored.
                         Err(error) if log_errors::is_final(&error) => {
-                            ranges.change_copy(key, sbp_replication::Replica::dropped);
+                            ranges.change_copy(key, Replica::dropped);
                             true
                         }
                         Err(_) => {
@@ -64,10 +82,7 @@ impl RangeServer {
         let mut ranges = self.hub.ranges.lock();
         let voted = ranges.change_copy(key, |replica| {
             replica.fence_is_durable(taken);
-            replica.vote().map(|vote| FencedEnd {
-                vote,
-                confirmed: replica.confirmed(),
-            })
+            FencedEnd::of(replica)
         });
         match voted {
             Some(Some(end)) => Ok(end),
@@ -82,10 +97,7 @@ impl RangeServer {
     /// In how many parts the state of the writers came that begins a range; 0 if none of them is here.
     pub(crate) fn writers_parts(&self, key: RangeKey) -> u32 {
         let ranges = self.hub.ranges.lock();
-        let writers_end = ranges
-            .table
-            .replica(key)
-            .and_then(sbp_replication::Replica::writers_end);
+        let writers_end = ranges.table.replica(key).and_then(Replica::writers_end);
         writers_end.map_or(0, |end| end.marks)
     }
 
@@ -110,7 +122,7 @@ impl RangeServer {
 }
 
 /// Whether the range was sealed with another end than this one, up to which it was to be written back.
-fn ends_elsewhere(replica: &sbp_replication::Replica, end: Position) -> bool {
+fn ends_elsewhere(replica: &Replica, end: Position) -> bool {
     replica.end().is_some_and(|known| known != end)
 }
 
@@ -125,7 +137,7 @@ impl Ranges {
                 format!("the end of range {key} is damaged on disk, so this copy has no vote on it"),
             ));
         }
-        let fence = |replica: &mut sbp_replication::Replica| replica.fence(replica.range().epoch);
+        let fence = |replica: &mut Replica| replica.fence(replica.range().epoch);
         match self.change_copy(key, fence) {
             Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(not_taken(key, why, None)),
@@ -172,7 +184,7 @@ impl Ranges {
     pub(super) fn answer_seals(&mut self, key: RangeKey) {
         let Self { table, seal_work, .. } = self;
         let replica = table.replica(key);
-        let place = replica.map(sbp_replication::Replica::fenced_at);
+        let place = replica.map(Replica::fenced_at);
         let taken = match place {
             Some(Some(place)) => Some(Ok(place)),
             Some(None) => None,

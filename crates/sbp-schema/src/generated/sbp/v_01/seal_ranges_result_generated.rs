@@ -27,6 +27,7 @@ impl<'a> SealRangesResult<'a> {
   pub const VT_BEGINS_MARKS: ::flatbuffers::VOffsetT = 16;
   pub const VT_WHOLE_OFFSET: ::flatbuffers::VOffsetT = 18;
   pub const VT_WHOLE_MARKS: ::flatbuffers::VOffsetT = 20;
+  pub const VT_LOST_OFFSETS: ::flatbuffers::VOffsetT = 22;
 
   #[inline]
   pub unsafe fn init_from_table(table: ::flatbuffers::Table<'a>) -> Self {
@@ -42,6 +43,7 @@ impl<'a> SealRangesResult<'a> {
     if let Some(x) = args.begins_offset { builder.add_begins_offset(x); }
     if let Some(x) = args.confirmed_offset { builder.add_confirmed_offset(x); }
     builder.add_stream_id(args.stream_id);
+    if let Some(x) = args.lost_offsets { builder.add_lost_offsets(x); }
     if let Some(x) = args.whole_marks { builder.add_whole_marks(x); }
     if let Some(x) = args.begins_marks { builder.add_begins_marks(x); }
     if let Some(x) = args.writers_parts { builder.add_writers_parts(x); }
@@ -114,6 +116,13 @@ impl<'a> SealRangesResult<'a> {
     // which contains a valid value in this slot
     unsafe { self._tab.get::<i32>(SealRangesResult::VT_WHOLE_MARKS, None)}
   }
+  #[inline]
+  pub fn lost_offsets(&self) -> Option<::flatbuffers::Vector<'a, i64>> {
+    // Safety:
+    // Created from valid Table for this object
+    // which contains a valid value in this slot
+    unsafe { self._tab.get::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'a, i64>>>(SealRangesResult::VT_LOST_OFFSETS, None)}
+  }
 }
 
 impl ::flatbuffers::Verifiable for SealRangesResult<'_> {
@@ -131,6 +140,7 @@ impl ::flatbuffers::Verifiable for SealRangesResult<'_> {
      .visit_field::<i32>("begins_marks", Self::VT_BEGINS_MARKS, false)?
      .visit_field::<i64>("whole_offset", Self::VT_WHOLE_OFFSET, false)?
      .visit_field::<i32>("whole_marks", Self::VT_WHOLE_MARKS, false)?
+     .visit_field::<::flatbuffers::ForwardsUOffset<::flatbuffers::Vector<'_, i64>>>("lost_offsets", Self::VT_LOST_OFFSETS, false)?
      .finish();
     Ok(())
   }
@@ -145,6 +155,7 @@ pub struct SealRangesResultArgs<'a> {
     pub begins_marks: Option<i32>,
     pub whole_offset: Option<i64>,
     pub whole_marks: Option<i32>,
+    pub lost_offsets: Option<::flatbuffers::WIPOffset<::flatbuffers::Vector<'a, i64>>>,
 }
 impl<'a> Default for SealRangesResultArgs<'a> {
   #[inline]
@@ -159,6 +170,7 @@ impl<'a> Default for SealRangesResultArgs<'a> {
       begins_marks: None,
       whole_offset: None,
       whole_marks: None,
+      lost_offsets: None,
     }
   }
 }
@@ -205,6 +217,10 @@ impl<'a: 'b, 'b, A: ::flatbuffers::Allocator + 'a> SealRangesResultBuilder<'a, '
     self.fbb_.push_slot_always::<i32>(SealRangesResult::VT_WHOLE_MARKS, whole_marks);
   }
   #[inline]
+  pub fn add_lost_offsets(&mut self, lost_offsets: ::flatbuffers::WIPOffset<::flatbuffers::Vector<'b , i64>>) {
+    self.fbb_.push_slot_always::<::flatbuffers::WIPOffset<_>>(SealRangesResult::VT_LOST_OFFSETS, lost_offsets);
+  }
+  #[inline]
   pub fn new(_fbb: &'b mut ::flatbuffers::FlatBufferBuilder<'a, A>) -> SealRangesResultBuilder<'a, 'b, A> {
     let start = _fbb.start_table();
     SealRangesResultBuilder {
@@ -231,6 +247,7 @@ impl ::core::fmt::Debug for SealRangesResult<'_> {
       ds.field("begins_marks", &self.begins_marks());
       ds.field("whole_offset", &self.whole_offset());
       ds.field("whole_marks", &self.whole_marks());
+      ds.field("lost_offsets", &self.lost_offsets());
       ds.finish()
   }
 }

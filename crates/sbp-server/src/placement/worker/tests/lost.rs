@@ -49,7 +49,11 @@ fn at(offset: i64) -> Result<FencedEnd, Refusal> {
         begins_at: Position::start(Offset(0)),
         writers_end: None,
     };
-    Ok(FencedEnd { vote, confirmed: end })
+    Ok(FencedEnd {
+        vote,
+        confirmed: end,
+        damaged: Vec::new(),
+    })
 }
 
 #[test]
