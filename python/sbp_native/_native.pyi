@@ -1359,6 +1359,28 @@ class Client:
         >>> client.cluster().leader.address == server.address
         True
         """
+    def drain(self, server_id: int, *, wait: float | None = None, timeout: float | None = None) -> RangeServerInfo:
+        """Has a range server emptied, so that it can be removed: what ``sbp cluster drain`` does.
+
+        Its open ranges are sealed and go on on other servers, its sealed ranges are copied to others, and it gets
+        nothing new. Waits until it holds nothing that counts, until for five seconds nothing that is left could leave
+        it, or for ``wait`` seconds (None: however long it takes, 0: not at all), and returns how it stands then:
+        ``is_drained`` says whether it is empty, ``stuck`` what cannot leave and why. It goes on being emptied in any
+        case, until :meth:`undrain`. ``timeout`` bounds each call. Needs the grant ``admin``.
+
+        Raises ``NotFoundError`` where there is no such server.
+        """
+    def undrain(self, server_id: int, *, timeout: float | None = None) -> None:
+        """Takes :meth:`drain` back: the server keeps what it still has, and gets new ranges again."""
+    def balance(self, *, most: int = 100, dry_run: bool = False, timeout: float | None = None) -> list[RangeInfo]:
+        """Seals open ranges of servers that have more of them than others, so that their streams go on elsewhere.
+
+        What ``sbp cluster balance`` does: at most ``most`` (100) at a time; nothing is copied. Returns the ranges in
+        which their streams go on, or with ``dry_run``, which does nothing, the open ranges that would be sealed. An
+        empty list: they are spread evenly. Call it again until it is empty: a server that was added follows first, and
+        takes appends in the next range. Some that are not moved are no error if others were. Needs the grant
+        ``admin``.
+        """
     def ping(self, *, timeout: float | None = None) -> float:
         """The time of a round trip to the server, in seconds.
 
@@ -1746,6 +1768,16 @@ class AsyncClient:
         """
     def cluster(self, *, timeout: float | None = None) -> Operation[ClusterInfo]:
         """The servers that place streams."""
+    def drain(
+        self, server_id: int, *, wait: float | None = None, timeout: float | None = None
+    ) -> Operation[RangeServerInfo]:
+        """Has a range server emptied, so that it can be removed: see :meth:`Client.drain`."""
+    def undrain(self, server_id: int, *, timeout: float | None = None) -> Operation[None]:
+        """Takes :meth:`drain` back: the server keeps what it still has, and gets new ranges again."""
+    def balance(
+        self, *, most: int = 100, dry_run: bool = False, timeout: float | None = None
+    ) -> Operation[list[RangeInfo]]:
+        """Seals open ranges of servers that have more of them than others: see :meth:`Client.balance`."""
     def ping(self, *, timeout: float | None = None) -> Operation[float]:
         """The time of a round trip to the server, in seconds."""
     def stats(self) -> dict[str, float]:

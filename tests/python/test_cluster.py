@@ -281,3 +281,95 @@ def test_numbers_are_those_of_range_servers(cluster: testing.Cluster) -> None:
 def test_a_role_that_cannot_be_is_told(arguments: dict[str, str], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         sbp.Server(**arguments)  # type: ignore[arg-type]
+
+
+def number_of(client: sbp.Client, cluster: testing.Cluster, number: int) -> int:
+    """What the placement driver calls a range server of the cluster."""
+    address = cluster.servers[number].listening
+
+    def known() -> list[int]:
+        servers = client.cluster().range_servers or []
+        return [server.server_id or 0 for server in servers if server.address == address]
+
+    testing.eventually(known)
+    return known()[0]
+
+
+@pytest.mark.timeout(120)
+def test_a_server_is_emptied_and_taken_back() -> None:
+    with testing.Cluster(4) as cluster, sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        stream.append(b"before")
+        stream.seal()
+        stream.append(b"behind")
+        primary = cluster.primary(stream)
+        server = number_of(client, cluster, primary)
+        emptied = client.drain(server, wait=60)
+        assert (emptied.server_id, emptied.is_draining, emptied.is_drained) == (server, True, True)
+        assert cluster.primary(stream) != primary
+        cluster.stop(primary)
+        assert values(stream) == [b"before", b"behind"]
+        stream.append(b"without it")
+        cluster.start(primary)
+        client.undrain(server)
+        again = next(one for one in client.cluster().range_servers or [] if one.server_id == server)
+        assert not again.is_draining
+
+
+@pytest.mark.timeout(120)
+def test_what_cannot_leave_a_server_is_said_and_it_stays_marked(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        stream.append(b"a record")
+        server = number_of(client, cluster, 0)
+        stuck = client.drain(server)
+        assert (stuck.is_draining, stuck.is_drained) == (True, False)
+        [(of, index, reason)] = stuck.stuck
+        assert (of, index) == (stream.id, 0)
+        assert "3 replicas, and 2 range servers are up" in reason
+        client.undrain(server)
+        with pytest.raises(sbp.NotFoundError):
+            client.drain(99)
+        with pytest.raises(ValueError, match="0 or more"):
+            client.drain(server, wait=-1)
+        with pytest.raises(sbp.NotFoundError):
+            client.undrain(99)
+
+
+@pytest.mark.timeout(120)
+def test_open_ranges_are_spread(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address, timeout=30) as client:
+        crowded = [number_of(client, cluster, number) for number in (1, 2)]
+        for server in crowded:
+            client.drain(server, wait=0)
+        streams = [client.create_stream(f"stream {number}", replicas=1) for number in range(6)]
+        for server in crowded:
+            client.undrain(server)
+        planned = client.balance(dry_run=True)
+        assert len(planned) == 4
+        assert all(one.is_open and one.index == 0 for one in planned)
+        assert [stream.describe_ranges()[-1].index for stream in streams] == [0] * 6
+        assert len(client.balance(most=1)) == 1
+        testing.eventually(lambda: not client.balance(), timeout=60)
+        testing.eventually(lambda: {one.open_ranges for one in client.cluster().range_servers or []} == {2}, timeout=60)
+        with pytest.raises(ValueError, match="from 1 to 100"):
+            client.balance(most=0)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.asyncio
+async def test_a_server_is_emptied_and_ranges_are_spread_from_asyncio() -> None:
+    with testing.Cluster(2) as cluster:
+        async with sbp.aio.connect(cluster.address, timeout=30) as client:
+            streams = [await client.create_stream(name, replicas=1) for name in ("a", "b")]
+            for stream in streams:
+                await stream.append(b"a record")
+            servers = (await client.cluster()).range_servers or []
+            server = servers[0].server_id or 0
+            emptied = await client.drain(server, wait=60)
+            assert emptied.is_drained
+            await client.undrain(server)
+            assert await client.balance(dry_run=True)
+            assert await client.balance()
+            with pytest.raises(sbp.NotFoundError):
+                await client.drain(99)

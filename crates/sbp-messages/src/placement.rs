@@ -188,3 +188,12 @@ tables! {
         pub status: Status,
     }
 }
+
+impl RangeServerStatus {
+    /// How many ranges the server holds that count: open ones whose appends it takes, those that it follows, and sealed ones.
+    #[must_use]
+    pub fn held_range_cnt(&self) -> i32 {
+        let open = self.open_range_cnt.saturating_add(self.follower_range_cnt);
+        open.saturating_add(self.sealed_range_cnt)
+    }
+}

@@ -4,6 +4,7 @@ mod balance;
 mod caution;
 mod cluster;
 mod known;
+mod moves;
 mod ranges;
 mod streams;
 

@@ -1,11 +1,15 @@
 //! The client, for blocking code and for asyncio.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{IntoPyObjectExt, PyClass};
 use sbp_client::{KeyedOptions, Position};
+use sbp_messages::{Range, ServerState};
+use sbp_types::ServerId;
 
 use crate::api::cursor::CursorHolder;
 use crate::api::keyed::KeyedStreams;
@@ -375,6 +379,62 @@ blocking_and_asyncio! {
                 let described = client.describe_cluster(timeout).await?;
                 let id = client.features().and_then(|features| features.cluster);
                 Ok(KnownCluster { id, described })
+            })
+        }
+
+        #[pyo3(signature = (server_id, *, wait = None, timeout = None))]
+        fn drain<'py>(
+            &self,
+            py: Python<'py>,
+            server_id: i32,
+            wait: Option<f64>,
+            timeout: Option<f64>,
+        ) -> api::Returned<'py> {
+            let of_seconds = |wait: f64| {
+                let why = |_| PyValueError::new_err(format!("wait is seconds, 0 or more and finite, not {wait}"));
+                Duration::try_from_secs_f64(wait).map_err(why)
+            };
+            let wait = wait.map(of_seconds).transpose()?;
+            api::run(py, &self.0, timeout, move |client, timeout| async move {
+                Ok(client.drain(ServerId(server_id), wait, timeout).await?)
+            })
+        }
+
+        #[pyo3(signature = (server_id, *, timeout = None))]
+        fn undrain<'py>(&self, py: Python<'py>, server_id: i32, timeout: Option<f64>) -> api::Returned<'py> {
+            api::run(py, &self.0, timeout, move |client, timeout| async move {
+                let server = ServerId(server_id);
+                Ok(client.set_server_state(server, ServerState::IN_USE, timeout).await?)
+            })
+        }
+
+        #[pyo3(signature = (*, most = 100, dry_run = false, timeout = None))]
+        fn balance<'py>(
+            &self,
+            py: Python<'py>,
+            most: u16,
+            dry_run: bool,
+            timeout: Option<f64>,
+        ) -> api::Returned<'py> {
+            if !(1..=100).contains(&most) {
+                return Err(PyValueError::new_err(format!("most is a number from 1 to 100, not {most}")));
+            }
+            api::run(py, &self.0, timeout, move |client, timeout| async move {
+                let moves = client.moves_to_balance(usize::from(most), timeout).await?;
+                if dry_run {
+                    return Ok(moves.into_iter().map(|one| one.range).collect());
+                }
+                let (mut moved, mut failed): (Vec<Range>, _) = (Vec::new(), None);
+                for (_, result) in client.make_moves(&moves, timeout).await? {
+                    match result {
+                        Ok(range) => moved.push(range),
+                        Err(error) => failed = failed.or(Some(error)),
+                    }
+                }
+                match failed.filter(|_| moved.is_empty()) {
+                    Some(error) => Err(error.into()),
+                    None => Ok(moved),
+                }
             })
         }
 

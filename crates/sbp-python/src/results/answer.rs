@@ -6,12 +6,12 @@ use std::time::Duration;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use sbp_messages::Range;
+use sbp_messages::{Range, RangeServerStatus};
 use sbp_types::Offset;
 
 use crate::requests::Described;
 use crate::results::batch::Batch;
-use crate::results::cluster::{ClusterInfo, KnownCluster, RangeInfo};
+use crate::results::cluster::{ClusterInfo, KnownCluster, RangeInfo, RangeServerInfo};
 use crate::results::stream_info::{Positions, StreamInfo};
 
 /// The result of a call, in Rust form: it comes from the I/O thread, and an attached one makes a Python object of it.
@@ -47,6 +47,7 @@ objects! {
     |stream: Arc<Described>| StreamInfo(stream);
     |range: Range| RangeInfo(range);
     |cluster: KnownCluster| ClusterInfo(cluster);
+    |server: RangeServerStatus| RangeServerInfo(server);
     |positions: sbp_client::Positions| Positions::from(&positions);
 }
 

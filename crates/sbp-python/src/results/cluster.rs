@@ -170,14 +170,7 @@ impl ClusterInfo {
 #[stub_docs]
 #[pyclass(frozen, eq, module = "sbp_native", name = "RangeServerInfo")]
 #[derive(PartialEq, Eq)]
-pub(crate) struct RangeServerInfo(RangeServerStatus);
-
-impl RangeServerInfo {
-    fn held(&self) -> i32 {
-        let open = self.0.open_range_cnt.saturating_add(self.0.follower_range_cnt);
-        open.saturating_add(self.0.sealed_range_cnt)
-    }
-}
+pub(crate) struct RangeServerInfo(pub(crate) RangeServerStatus);
 
 #[stub_docs]
 #[pymethods]
@@ -211,7 +204,7 @@ impl RangeServerInfo {
 
     #[getter]
     fn is_drained(&self) -> bool {
-        self.is_draining() && self.held() == 0
+        self.is_draining() && self.0.held_range_cnt() == 0
     }
 
     #[getter]

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use sbp_messages::{RangeServerStatus, ServerState};
+use sbp_messages::ServerState;
 use sbp_types::ServerId;
 
-use super::status::{held, show_stuck};
+use super::status::show_stuck;
 use crate::args::Drain;
 use crate::error::CliError;
 use crate::session::Session;
@@ -38,8 +38,8 @@ pub(crate) fn run(asked: &Drain, terminal: &mut Terminal) -> Result<(), CliError
     let mut most = 0;
     let mut stuck_since = None;
     loop {
-        let now = find(&session, server)?;
-        let left = held(&now);
+        let now = session.wait(session.client.range_server(server, None))?;
+        let left = now.held_range_cnt();
         if left == 0 {
             bar.finish_and_clear();
             terminal.line(format_args!(
@@ -58,27 +58,6 @@ pub(crate) fn run(asked: &Drain, terminal: &mut Terminal) -> Result<(), CliError
             return Err(CliError::Usage(format!(
                 "{left} ranges cannot leave server {server} as things are. It stays marked, and they leave it once they can; \
                  `sbp cluster drain {server} --undo` takes it back"
-            )));
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
-
-/// The server as the placement driver sees it.
-fn find(session: &Session, server: ServerId) -> Result<RangeServerStatus, CliError> {
-    let deadline = Instant::now() + session.timeout;
-    loop {
-        let cluster = session.wait(session.client.describe_cluster(None))?;
-        if let Some(servers) = cluster.range_servers {
-            let is_it =
-                |status: &RangeServerStatus| status.range_server.as_ref().is_some_and(|it| it.server_id == server);
-            let found = servers.into_iter().find(is_it);
-            return found
-                .ok_or_else(|| CliError::Usage(format!("the placement driver knows no range server {server}")));
-        }
-        if Instant::now() >= deadline {
-            return Err(CliError::Usage(format!(
-                "no placement driver leads, so nobody says how far server {server} is emptied; it stays marked"
             )));
         }
         std::thread::sleep(PAUSE);

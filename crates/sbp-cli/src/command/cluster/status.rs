@@ -126,12 +126,6 @@ fn withheld(server: &RangeServerStatus) -> Option<String> {
     })
 }
 
-/// How many ranges a server holds that count.
-pub(super) fn held(server: &RangeServerStatus) -> i32 {
-    let open = server.open_range_cnt.saturating_add(server.follower_range_cnt);
-    open.saturating_add(server.sealed_range_cnt)
-}
-
 fn number(server: &RangeServerStatus) -> String {
     let name = server.range_server.as_ref();
     name.map_or_else(String::new, |name| name.server_id.to_string())
@@ -148,7 +142,7 @@ fn state(server: &RangeServerStatus) -> String {
         (false, ..0) => "down, never heard".to_owned(),
         (false, millis) => format!("down for {} s", millis / 1_000),
     };
-    match (server.state, held(server)) {
+    match (server.state, server.held_range_cnt()) {
         (ServerState::DRAINING, 0) => format!("{life}, drained"),
         (ServerState::DRAINING, _) => format!("{life}, draining"),
         _ => life,
@@ -187,7 +181,7 @@ fn server_json(server: &RangeServerStatus) -> Value {
         "address": name.map(|name| name.advertise_addr.clone()),
         "up": server.is_up,
         "draining": server.state == ServerState::DRAINING,
-        "drained": server.state == ServerState::DRAINING && held(server) == 0,
+        "drained": server.state == ServerState::DRAINING && server.held_range_cnt() == 0,
         "silent_ms": (server.silent_ms >= 0).then_some(server.silent_ms),
         "open_ranges": server.open_range_cnt,
         "followed_ranges": server.follower_range_cnt,
