@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import traceback
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -37,6 +38,8 @@ END = b"end"
 #: The version of a range server's record in etcd that keeps how often its directory was started.
 WITH_STARTS = 3
 WITHIN = 60.0
+#: What a placement driver says that cannot read the metadata.
+CANNOT_LEAD = "cannot lead its cluster: it cannot use the metadata"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -171,10 +174,10 @@ class Administrator:
             deleted.delete()
             self._kept.append(kept.name)
 
-    def check(self) -> None:
-        """All that was made, and not deleted, is there."""
+    def check(self, others: tuple[str, ...] = ("a", "common")) -> None:
+        """All that was made, and not deleted, is there, and nothing but that and the `others`."""
         with self._servers.connect() as client:
-            assert sorted(info.name for info in client.list_streams()) == sorted([*self._kept, "a", "common"])
+            assert sorted(info.name for info in client.list_streams()) == sorted([*self._kept, *others])
             for name in self._kept:
                 stored = [value for batch in client.stream(name).read() for value in batch.values]
                 assert stored == [b"before", b"behind"], name
@@ -339,4 +342,37 @@ def test_a_server_of_before_beside_upgraded_ones_serves_and_does_not_lead(
         traffic.goes_on()
         traffic.check()
         administrator.check()
+    verify(servers, tmp_path)
+
+
+def test_a_placement_driver_of_before_that_has_the_lease_first_does_not_keep_upgraded_ones_from_leading(
+    servers: Servers, earlier_command: Path, tmp_path: Path
+) -> None:
+    """It cannot read the metadata, and begins term after term, milliseconds one after the other."""
+    administrator = Administrator(servers)
+    administrator.works("before")
+    for name in servers.processes:
+        replace(servers, name, present())
+    eventually(lambda: record_versions(servers) == {WITH_STARTS}, WITHIN)
+    for process in servers.processes.values():
+        process.stop()
+    back, *others = servers.processes
+    servers.processes[back].sbp_command = earlier_command
+    # It has not started before somebody leads.
+    starts = threading.Thread(target=servers.processes[back].start, daemon=True)
+    starts.start()
+    eventually(lambda: CANNOT_LEAD in (tmp_path / f"{back}.log").read_text(), WITHIN)
+    began = time.monotonic()
+    for name in others:
+        servers.processes[name].start()
+    eventually(lambda: servers.leader() in others, WITHIN)
+    print(f"another one led {time.monotonic() - began:.1f} s after the first of the others began to start")
+    starts.join(WITHIN)
+    assert not starts.is_alive()
+    servers.wait_until_whole(within=WITHIN)
+    administrator.works("one-of-before")
+    assert servers.leader() != back
+    replace(servers, back, present())
+    administrator.works("after")
+    administrator.check(others=())
     verify(servers, tmp_path)
