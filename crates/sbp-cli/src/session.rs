@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use sbp_client::{Client, ClientConfig, TokenSource};
 use sbp_messages::{Stream, Token};
@@ -17,8 +16,6 @@ use crate::error::CliError;
 pub(crate) struct Session {
     runtime: Runtime,
     pub(crate) client: Client,
-    /// How long one call may take.
-    pub(crate) timeout: Duration,
 }
 
 impl Session {
@@ -36,12 +33,7 @@ impl Session {
             .build();
         let runtime = runtime.map_err(CliError::system("start a thread"))?;
         let client = Client::new(config, runtime.handle().clone());
-        let timeout = connection.timeout;
-        Ok(Self {
-            runtime,
-            client,
-            timeout,
-        })
+        Ok(Self { runtime, client })
     }
 
     /// Waits for a future.

@@ -130,7 +130,7 @@ impl Ghost {
         };
         let gone = shown.find(|(offset, (range, batch))| {
             let is_shown = |node: &&Node| shows(node, **offset, *range, *batch).is_some();
-            !nodes.iter().any(|node| is_shown(&node)) && !is_ruined(**offset, *range, *batch)
+            !nodes.iter().any(is_shown) && !is_ruined(**offset, *range, *batch)
         });
         gone.map(|(offset, _)| *offset)
     }

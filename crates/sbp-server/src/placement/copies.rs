@@ -445,8 +445,9 @@ fn learns_no_writers(state: &PlacementState, range: &RangeRecord, server: Server
 
 /// Whether it is news that a server lacks some of a sealed range, of which it counts as having all.
 ///
-/// Not where it is the last one that counts so: nobody has what it lacks, and it goes on being the one to ask. Nor where it would count as one that does not know the writers once it was sent what it lacks: it may be the last one that does. Its
-/// records come back, but meanwhile it counts as before.
+/// Not where it is the last one that counts so: nobody has what it lacks, and it goes on being the one to ask. Nor where it would count as
+/// one that does not know the writers once it was sent what it lacks: it may be the last one that does. Its records come back, but
+/// meanwhile it counts as before.
 pub(super) fn is_news(state: &PlacementState, server: ServerId, key: RangeKey, epoch: Epoch) -> bool {
     let range = state
         .range(key)

@@ -2,8 +2,10 @@
 
 use sbp_replication::Vote;
 
+use super::super::shared_seal::FURTHER_VOTES;
 use super::*;
 use crate::placement::RequestedSettings;
+use crate::placement::seal::SealWish;
 
 const B: ServerId = ServerId(6);
 const C: ServerId = ServerId(7);
@@ -199,4 +201,58 @@ fn a_server_that_is_back_at_another_address_is_made_known_to_those_that_share_ra
     }
     assert_eq!(end(&bench.start(register())), Ok(Outcome::Done));
     bench.assert_nothing_asked();
+}
+
+/// A vote of a server whose disk has lost these records.
+fn lacking(end: i64, (from, to): (i64, i64)) -> Result<FencedEnd, Refusal> {
+    let mut voted = at(end)?;
+    voted.vote.whole_to = Position::start(Offset(from));
+    voted.damaged = vec![(Offset(from), Offset(to))];
+    Ok(voted)
+}
+
+#[test]
+fn a_range_whose_same_records_all_servers_have_lost_waits_for_the_last_vote_and_is_ended_by_force_alone() {
+    let (bench, stream, servers) = shared();
+    let sealed = bench.start(seal(stream));
+    let mut asked = votes(&bench);
+    let last = asked.remove(&servers[2]).unwrap();
+    for (_server, done) in asked {
+        done(lacking(9, (2, 4)));
+    }
+    // Two votes are enough, but the third server may have what the others have lost. It lost less.
+    std::thread::sleep(FURTHER_VOTES * 2);
+    bench.assert_nothing_asked();
+    last(lacking(8, (3, 5)));
+    let refusal = end(&sealed).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::PD_NO_AVAILABLE_RS);
+    assert!(
+        refusal.message.contains("have lost the same records (offset 3)"),
+        "{}",
+        refusal.message
+    );
+    let Request::SealRanges(wish, targets) = seal(stream) else {
+        panic!()
+    };
+    let forced = bench.start(Request::SealRanges(SealWish { force: true, ..wish }, targets));
+    for (server, done) in votes(&bench) {
+        let is_third = server == servers[2];
+        done(if is_third {
+            lacking(8, (3, 5))
+        } else {
+            lacking(9, (2, 4))
+        });
+    }
+    for _server in 0..3 {
+        let Asked::Sync(_, ranges, done) = bench.asked() else {
+            panic!()
+        };
+        assert_eq!(ranges[0].end, Some(Offset(8)), "as the votes say");
+        done(Ok(()));
+    }
+    let Ok(Outcome::RangeBehindLoss(next, lost)) = end(&forced) else {
+        panic!()
+    };
+    assert_eq!((next.key, next.start_offset), (key(stream, 1), Offset(8)));
+    assert_eq!(lost, [(Offset(3), Offset(4))]);
 }
