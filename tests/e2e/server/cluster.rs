@@ -103,13 +103,7 @@ impl Cluster {
         self.servers[index].take().expect("it runs").end(Signal::KILL);
     }
 
-    /// Ends a server properly.
-    pub(crate) fn end(&mut self, server: ServerId) {
-        let index = usize::try_from(server.0).unwrap() - 1;
-        self.servers[index].take().expect("it runs").end(Signal::TERM);
-    }
-
-    /// Starts a server again that has ended.
+    /// Starts a server again that was killed.
     pub(crate) fn start_again(&mut self, server: ServerId) {
         let index = usize::try_from(server.0).unwrap() - 1;
         assert!(self.servers[index].is_none(), "it runs");
