@@ -342,7 +342,7 @@ def test_open_ranges_are_spread(cluster: testing.Cluster) -> None:
         crowded = [number_of(client, cluster, number) for number in (1, 2)]
         for server in crowded:
             client.drain(server, wait=0)
-        streams = [client.create_stream(f"stream {number}", replicas=1) for number in range(6)]
+        streams = [client.create_stream(f"stream-{number}", replicas=1) for number in range(6)]
         for server in crowded:
             client.undrain(server)
         planned = client.balance(dry_run=True)
