@@ -247,12 +247,12 @@ fn a_range_whose_same_records_all_servers_have_lost_waits_for_the_last_vote_and_
         let Asked::Sync(_, ranges, done) = bench.asked() else {
             panic!()
         };
-        assert_eq!(ranges[0].end, Some(Offset(8)), "as the votes say");
+        assert_eq!(ranges[0].end, Some(Offset(9)), "as the votes say");
         done(Ok(()));
     }
     let Ok(Outcome::RangeBehindLoss(next, lost)) = end(&forced) else {
         panic!()
     };
-    assert_eq!((next.key, next.start_offset), (key(stream, 1), Offset(8)));
+    assert_eq!((next.key, next.start_offset), (key(stream, 1), Offset(9)));
     assert_eq!(lost, [(Offset(3), Offset(4))]);
 }
