@@ -86,6 +86,7 @@ __all__ = [
     "Keyed",
     "Operation",
     "PartitionInfo",
+    "PeerSpanReader",
     "Payload",
     "Positions",
     "Pravega",
@@ -105,7 +106,6 @@ __all__ = [
     "SpanReader",
     "Stream",
     "StreamInfo",
-    "TankSpanReader",
     "Tls",
     "TopicInfo",
     "Verb",
@@ -120,7 +120,11 @@ __all__ = [
     "io_threads_drop",
     "pack_varints",
     "pravega_aio_connect",
+    "pravega_bounds",
     "pravega_connect",
+    "pravega_event_end",
+    "pravega_segments",
+    "pravega_spans",
     "run_cli",
     "seastar_aio_connect",
     "seastar_connect",
@@ -133,6 +137,7 @@ __all__ = [
     "tank_aio_connect",
     "tank_bounds",
     "tank_connect",
+    "tank_spans",
     "unpack_varints",
     "warn_unflushed",
 ]
@@ -2845,27 +2850,19 @@ class SpanReader:
         """The rows, once."""
 
 @final
-class TankSpanReader:
-    """Reads spans of TANK partitions as one Arrow stream of ``records`` columns, in the order of the spans: for Spark.
+class PeerSpanReader:
+    """Reads spans of what a service of another protocol holds as one Arrow stream of ``records`` columns: for Spark.
 
-    The consumer pulls without the interpreter lock. A broker that is away, or does not serve the partition at the
-    moment, is asked again until ``timeout`` seconds have brought nothing.
+    ``tank_spans`` and ``pravega_spans`` make one. The spans come in their order. The consumer pulls without the
+    interpreter lock. A service that is away, or does not serve what is wanted at the moment, is asked again until
+    ``timeout`` seconds have brought nothing.
     """
 
-    def __new__(
-        cls,
-        broker: Broker,
-        spans: Sequence[tuple[str, int, int, int]],
-        projection: Sequence[str] | None = None,
-        include_headers: bool = False,
-        timeout: float = 30.0,
-    ) -> Self:
-        """``spans`` are (topic, partition, first number, number behind the last)."""
     @property
     def covered(self) -> int:
-        """How many numbers of the spans are done with: those of the messages that were handed out up to now, and those
-        in front of and between them that no message has, because compaction has left it out. At the end of the stream
-        it is all of them.
+        """How many numbers of the spans are done with: those of the records that were handed out up to now, and those
+        in front of and between them that no record has: what compaction has left out, or the bytes of events. At the
+        end of the stream it is all of them, unless a sealed segment is shorter than its span.
         """
     @property
     def error(self) -> BaseException | None:
@@ -2946,6 +2943,48 @@ def tank_bounds(
 
     ``None`` stands for a topic that there is not, and for a partition that nobody serves at the moment. For Spark's
     driver.
+    """
+
+def tank_spans(
+    broker: Broker,
+    spans: Sequence[tuple[str, int, int, int]],
+    projection: Sequence[str] | None = None,
+    include_headers: bool = False,
+    timeout: float = 30.0,
+) -> PeerSpanReader:
+    """Reads spans of partitions: each (topic, partition, first number, number behind the last). For Spark's tasks."""
+
+def pravega_segments(client: Pravega, stream: str, timeout: float | None = None) -> list[tuple[str, list[str]]] | None:
+    """The names of a stream's segments, each with the names of those that it follows, which stand before it.
+
+    ``None``: there is no such stream. For Spark's driver.
+    """
+
+def pravega_bounds(
+    client: Pravega, segments: Sequence[str], timeout: float | None = None
+) -> list[tuple[int, int, bool] | None]:
+    """Where segments begin and end, in bytes, and whether they are sealed; ``None`` for one that there is not.
+
+    For Spark's driver.
+    """
+
+def pravega_event_end(client: Pravega, name: str, start: int, limit: int, timeout: float | None = None) -> int:
+    """Where the last event of a segment ends that ends at byte ``limit`` or in front of it, of those from ``start`` on.
+
+    Where the first one ends behind that byte, it is the end of that one. The events are read for it. For Spark's
+    driver.
+    """
+
+def pravega_spans(
+    client: Pravega,
+    spans: Sequence[tuple[str, int, int]],
+    projection: Sequence[str] | None = None,
+    include_headers: bool = False,
+    timeout: float = 30.0,
+) -> PeerSpanReader:
+    """Reads spans of segments: each (segment, first byte, byte behind the last), where events begin at both bytes.
+
+    For Spark's tasks.
     """
 
 def digest_rows(batch: _ArrowArray) -> int:

@@ -80,8 +80,10 @@ class Running:
         self.stop()
 
     def stop(self) -> None:
-        """Closes all connections, and ends."""
+        """Closes all connections, and ends; again means nothing."""
         with self.grown:
+            if self.over:
+                return
             self.over = True
             self.grown.notify_all()
         self.listener.shutdown(socket.SHUT_RDWR)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sbp_native.spark.errors import CODES
 from sbp_native.spark.options import OPTIONS, Option, Use
+from sbp_native.spark.pravega.options import PRAVEGA_OPTIONS
 from sbp_native.spark.tank.options import TANK_OPTIONS
 
 from .error_cases import CASES
@@ -18,6 +19,7 @@ from .error_cases import CASES
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "spark"
 TANK_PAGE = ROOT / "docs" / "tank" / "options.md"
+PRAVEGA_PAGE = ROOT / "docs" / "pravega" / "options.md"
 _WRITTEN = "<!-- Written by `python -m tests.spark.pages --write`; a test compares. -->"
 
 _OPTIONS = f"""# Options
@@ -40,6 +42,15 @@ _TANK = f"""# Options of `format("tank")`
 Two are enough: `broker`, and the topics in `load(...)`. Upper and lower case are the same. They are judged when
 those of [`format("sbp")`](../spark/options.md) are, and refused with the same codes; an option of `format("sbp")` that
 makes no sense for TANK is refused with what to do instead.
+"""
+
+_PRAVEGA = f"""# Options of `format("pravega")`
+
+{_WRITTEN}
+
+Two are enough: `controller`, and the streams in `load(...)`. Upper and lower case are the same. They are judged when
+those of [`format("sbp")`](../spark/options.md) are, and refused with the same codes; an option of `format("sbp")` that
+makes no sense for Pravega is refused with what to do instead.
 """
 
 _ERRORS = f"""# Errors
@@ -128,7 +139,7 @@ def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def options_page(text: str, options: Mapping[str, Option]) -> str:
-    """docs/spark/options.md, docs/tank/options.md."""
+    """docs/spark/options.md, docs/tank/options.md, docs/pravega/options.md."""
     rows = [(f"`{name}`", used_for(option), option.default, option.meaning) for name, option in options.items()]
     return f"{text}\n{table(('option', 'for', 'default', 'meaning'), rows)}"
 
@@ -157,6 +168,7 @@ def pages() -> dict[Path, str]:
         PAGES / "options.md": options_page(_OPTIONS, OPTIONS),
         PAGES / "errors.md": errors_page(),
         TANK_PAGE: options_page(_TANK, TANK_OPTIONS),
+        PRAVEGA_PAGE: options_page(_PRAVEGA, PRAVEGA_OPTIONS),
     }
 
 
@@ -164,8 +176,8 @@ def main() -> int:
     """Writes the pages, or says which differ."""
     stale = [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
     if "--write" in sys.argv[1:]:
-        PAGES.mkdir(exist_ok=True)
         for path in stale:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(pages()[path])
         return 0
     for path in stale:

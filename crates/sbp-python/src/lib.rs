@@ -86,6 +86,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(process::runtime::io_threads_drop, module)?)?;
     module.add_function(wrap_pyfunction!(service::cli::run_cli, module)?)?;
     module.add_function(wrap_pyfunction!(api::client::connect, module)?)?;
+    module.add_class::<spark::peer_spans::PeerSpanReader>()?;
     module.add_function(wrap_pyfunction!(spark::digest::digest_rows, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(process::fork::after_fork_in_child, module)?)?;

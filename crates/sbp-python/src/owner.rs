@@ -65,7 +65,11 @@ where
 }
 
 /// What a pickle carries of a client that is made by a function of this module from an address and keywords.
-pub(crate) fn made_anew<'py>(maker: &str, address: &str, keywords: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn made_anew<'py>(
+    maker: &str,
+    address: Option<&str>,
+    keywords: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyAny>> {
     let py = keywords.py();
     let partial = py.import("functools")?.getattr("partial")?;
     let maker = partial.call((py.import("sbp_native._native")?.getattr(maker)?,), Some(keywords))?;

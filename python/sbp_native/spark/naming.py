@@ -1,8 +1,8 @@
 """How streams are told apart, and what messages call them.
 
 A service tells its streams apart by numbers, which names do not outlive, or by names alone. So a key is the id of an
-SBP stream, or the text ``topic/partition`` of a partition of a TANK topic. Those of one query are of one kind, and have
-an order.
+SBP stream, the text ``topic/partition`` of a partition of a TANK topic, or the name ``scope/stream/0.#epoch.0`` of a
+segment of a Pravega stream. Those of one query are of one kind, and have an order.
 """
 
 from __future__ import annotations
@@ -19,5 +19,8 @@ def called(key: StreamKey, name: str | None = None) -> str:
 
 
 def number_of(key: StreamKey) -> int:
-    """What the column ``stream_id`` shows: the id, or the number of the partition."""
-    return key if isinstance(key, int) else int(str(key).rpartition("/")[2])
+    """What the column ``stream_id`` shows: the id, or the number of the partition or segment."""
+    if isinstance(key, int):
+        return key
+    number, _, epoch = str(key).rpartition("/")[2].partition(".#epoch.")
+    return int(number) + (int(epoch or 0) << 32)

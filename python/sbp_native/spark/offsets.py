@@ -22,7 +22,10 @@ Of a service whose streams are told apart by name, `of` says which that is, and 
 
 ```json
 {"v":1,"of":"tank","o":{"orders/0":1042,"orders/1":88}}
+{"v":1,"of":"pravega","o":{"shop/orders/0.#epoch.0":1042,"shop/orders/1.#epoch.1":88},"gone":["shop/orders/0.#epoch.0"]}
 ```
+
+There `gone` are also the streams that are sealed and were read to their end: they are not looked for again.
 
 Version 2 is the same for more than 20,000 streams; `wide` knows how it is packed.
 
@@ -58,8 +61,10 @@ Span = tuple[StreamKey, int, int]
 
 _PARTS: Final = {"v", "init", "o", "id", "from", "new", "gone"}
 #: Services whose streams are told apart by name, as `of` says them.
-_BY_NAME: Final = ("tank",)
-_PART_OF_A_TOPIC: Final = re.compile(r"[^/]+/(0|[1-9][0-9]{0,4})")
+_BY_NAME: Final = {
+    "tank": re.compile(r"[^/]+/(0|[1-9][0-9]{0,4})"),
+    "pravega": re.compile(r"[^/]+/[^/]+/(0|[1-9][0-9]{0,9})\.#epoch\.(0|[1-9][0-9]{0,9})"),
+}
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ def _offsets(part: str, value: object, of: str | None) -> dict[StreamKey, int]:
     if not isinstance(value, Mapping):
         raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is missing or no map: was the checkpoint edited?")
     if of is not None:
-        return _offsets_by_name(part, value)
+        return _offsets_by_name(part, value, _BY_NAME[of])
     # There may be ten thousand, at every micro-batch: judged as a whole, and one by one only to say which is wrong.
     if value and set(map(type, value)) == {str} and set(map(type, value.values())) == {int}:
         offsets = list(value.values())
@@ -226,10 +231,10 @@ def _offsets(part: str, value: object, of: str | None) -> dict[StreamKey, int]:
     return {}
 
 
-def _offsets_by_name(part: str, value: Mapping[str, object]) -> dict[StreamKey, int]:
+def _offsets_by_name(part: str, value: Mapping[str, object], names: re.Pattern[str]) -> dict[StreamKey, int]:
     found: dict[StreamKey, int] = {}
     for name, offset in value.items():
-        if not _is_part_of_a_topic(name) or type(offset) is not int or not 0 <= offset < 2**63:
+        if not _is_named(names, name) or type(offset) is not int or not 0 <= offset < 2**63:
             raise SbpSparkError(
                 OFFSETS, f"part {part!r} of an offset holds {name!r}: {offset!r}: was the checkpoint edited?"
             )
@@ -237,15 +242,15 @@ def _offsets_by_name(part: str, value: Mapping[str, object]) -> dict[StreamKey, 
     return found
 
 
-def _is_part_of_a_topic(name: object) -> bool:
-    return isinstance(name, str) and _PART_OF_A_TOPIC.fullmatch(name) is not None
+def _is_named(names: re.Pattern[str], name: object) -> bool:
+    return isinstance(name, str) and names.fullmatch(name) is not None
 
 
 def _keys(part: str, value: object, of: str | None) -> frozenset[StreamKey]:
     if of is None:
         return _ids(part, value)
-    if not isinstance(value, list) or not all(map(_is_part_of_a_topic, value)):
-        raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is no list of partitions: was the checkpoint edited?")
+    if not isinstance(value, list) or not all(_is_named(_BY_NAME[of], name) for name in value):
+        raise SbpSparkError(OFFSETS, f"part {part!r} of an offset is no list of streams: was the checkpoint edited?")
     return frozenset(value)
 
 

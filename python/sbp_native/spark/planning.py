@@ -71,11 +71,15 @@ class PlanBounds:
     min_partitions: int | None = None
     max_records: int | None = None
     max_partitions: int | None = None
+    #: Whether a span stays whole, in a task of its own as far as there are not too many.
+    whole: bool = False
 
     @classmethod
     def of(cls, options: ReadOptions) -> PlanBounds:
         """What the options ask."""
-        return cls(options.min_partitions, options.max_records_per_partition, options.max_partitions)
+        return cls(
+            options.min_partitions, options.max_records_per_partition, options.max_partitions, not options.cuts_spans
+        )
 
     def target(self, total: int) -> int:
         """How many records a partition gets.
@@ -99,6 +103,8 @@ def plan(spans: Sequence[Span], bounds: PlanBounds | None = None) -> list[SbpInp
     stream is split at an offset. Returns one empty partition if there is nothing to read, since Spark wants a task.
     """
     wanted = sorted(span for span in spans if span[2] > span[1])
+    if bounds is not None and bounds.whole:
+        return _whole(wanted, bounds.max_partitions or MAX_PARTITIONS)
     target = (bounds or PlanBounds()).target(sum(end - start for _, start, end in wanted))
 
     partitions: list[SbpInputPartition] = []
@@ -121,6 +127,13 @@ def plan(spans: Sequence[Span], bounds: PlanBounds | None = None) -> list[SbpInp
     if current or not partitions:
         partitions.append(SbpInputPartition(current))
     return partitions
+
+
+def _whole(spans: Sequence[Span], most: int) -> list[SbpInputPartition]:
+    """A partition for each span; neighbours share one where there are more than `most`."""
+    size = max(_divide_up(len(spans), most), 1)
+    starts = range(0, max(len(spans), 1), size)
+    return [SbpInputPartition(spans[start : start + size]) for start in starts]
 
 
 def _divide_up(number: int, by: int) -> int:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 from . import places, values
-from .errors import INVALID_VALUE, MISPLACED_OPTION, SbpOptionError
+from .errors import INVALID_VALUE, MISPLACED_OPTION, UNKNOWN_OPTION, SbpOptionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,6 +48,8 @@ class ReadOptions(ABC):
     twins: ClassVar[Mapping[str, str]] = {}
     #: The service whose streams are told apart by name, as checkpoints say it; None for SBP.
     of: ClassVar[str | None] = None
+    #: Whether a span may be cut anywhere; else it is read whole.
+    cuts_spans: ClassVar[bool] = True
     #: What a message asks for when no stream is named.
     wanted: ClassVar[str]
 
@@ -71,6 +73,14 @@ class ReadOptions(ABC):
     timeout: float = DEFAULT_TIMEOUT
     worker_gc_freeze: bool = True
     given: frozenset[str] = frozenset()
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, options: Mapping[str, str]) -> ReadOptions:
+        """Reads the options as Spark gives them: keys in any case, values as text.
+
+        Raises `SbpOptionError` for an option that does not exist and for a value that cannot be meant.
+        """
 
     @abstractmethod
     def service(self) -> Service:
@@ -161,6 +171,20 @@ def of_reads(given: Mapping[str, str], named: Callable[[str], str] = values.stre
         "timeout": values.duration("timeout", given, "s") or DEFAULT_TIMEOUT,
         "worker_gc_freeze": values.flag("workerGcFreeze", given) is not False,
     }
+
+
+def spelled(
+    options: Mapping[str, str], table: Mapping[str, Option], instead_of: Callable[[str], str]
+) -> dict[str, str]:
+    """The options as the table spells them; `instead_of` says what to use in place of one that there is not."""
+    known = {name.lower(): name for name in table}
+    found: dict[str, str] = {}
+    for key in options:
+        name = known.get(key.lower())
+        if name is None:
+            raise SbpOptionError(UNKNOWN_OPTION, f"there is no option {key!r}: {instead_of(key)}")
+        found[name] = str(options[key])
+    return found
 
 
 def check_twice(given: frozenset[str], pairs: tuple[tuple[str, str, str], ...]) -> None:

@@ -30,6 +30,8 @@ class SbpService:
     grows = False
     has_times = True
     is_dense = True
+    comes_back = True
+    sealed: frozenset[StreamKey] = frozenset()
 
     def __init__(self, options: SbpOptions) -> None:
         self._options = options
@@ -93,6 +95,14 @@ class SbpService:
         """Exact to the record."""
         found = self._client.offsets_for_time([head.name for head in heads], time_ms)
         return {head.id: found[head.name] for head in heads}
+
+    def aligned(
+        self,
+        starts: Mapping[StreamKey, int],  # noqa: ARG002
+        ends: Mapping[StreamKey, int],
+    ) -> Mapping[StreamKey, int]:
+        """Where they are: a span can end anywhere."""
+        return ends
 
     def read(
         self, spans: Sequence[Span], kind: Columns, projection: Sequence[str]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     import pyarrow as pa
 
@@ -27,6 +28,12 @@ class Service(Protocol):
     has_times: bool
     #: Whether each number of a span has a record; else some may have none, and a span has fewer records than numbers.
     is_dense: bool
+    #: Whether a stream that is there again under its key is the one that it was, and may have become shorter.
+    comes_back: bool
+
+    @property
+    def sealed(self) -> AbstractSet[StreamKey]:
+        """The streams, of those that `bounds` was asked for last, that are sealed: nothing comes behind their ends."""
 
     def listed(self, place: bytes) -> tuple[list[StreamHead], bytes]:
         """All streams, or those that came since an earlier answer gave this `place`; and the next place."""
@@ -45,6 +52,9 @@ class Service(Protocol):
 
     def records_at(self, heads: Sequence[StreamHead], time_ms: int) -> Mapping[StreamKey, int]:
         """The first record of that time or later in each stream; only of a service that `has_times`."""
+
+    def aligned(self, starts: Mapping[StreamKey, int], ends: Mapping[StreamKey, int]) -> Mapping[StreamKey, int]:
+        """Ends of a micro-batch that a limit has set, moved to where a span can end: `starts` are where they begin."""
 
     def read(
         self, spans: Sequence[Span], kind: Columns, projection: Sequence[str]

@@ -21,9 +21,9 @@ class Standing:
 
     `starts` and `ends` enclose what is there to read. Up to `before` the next batch goes in any case: what it takes
     with it is gone. `discovered` are the streams that begin elsewhere than the query's place says, `gone` those that
-    were deleted. `lost` are the records that should have been read and never can be; `unknown` the places in deleted
-    streams behind which there may have been more. `replaced` are the streams that are not the ones of the query's
-    place, though they have their ids; what those held is unknown.
+    were deleted, `done` those that are sealed and read to their ends. `lost` are the records that should have been read
+    and never can be; `unknown` the places in deleted streams behind which there may have been more. `replaced` are the
+    streams that are not the ones of the query's place, though they have their ids; what those held is unknown.
     """
 
     starts: dict[StreamKey, int] = field(default_factory=dict)
@@ -31,6 +31,7 @@ class Standing:
     discovered: dict[StreamKey, int] = field(default_factory=dict)
     before: dict[StreamKey, int] = field(default_factory=dict)
     gone: set[StreamKey] = field(default_factory=set)
+    done: set[StreamKey] = field(default_factory=set)
     lost: list[Span] = field(default_factory=list)
     unknown: dict[StreamKey, int] = field(default_factory=dict)
     replaced: frozenset[StreamKey] = frozenset()
@@ -45,9 +46,9 @@ class Standing:
     ) -> OffsetMap | None:
         """The end of a batch that reads up to `moved`, None if it is where it begins. `tags` are of what is read."""
         ends = {**self.before, **moved}
-        if not ends and not self.discovered and not self.gone:
+        if not ends and not self.discovered and not self.gone and not self.done:
             return None
-        return begin.advanced(ends, self.discovered, frozenset(self.gone), tags)
+        return begin.advanced(ends, self.discovered, frozenset(self.gone | self.done), tags)
 
 
 def stand(

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from . import gaps
-from .errors import DATA_LOSS, OFFSETS, UNSUPPORTED, SbpSparkError
+from .errors import DATA_LOSS, OFFSETS, UNSUPPORTED, SbpSparkError, explained
 from .limits import Cut, Patience, advance
 from .naming import StreamKey, called
 from .offsets import OffsetMap, spans_between
@@ -73,7 +73,8 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             places = self._options.starting or Places(LATEST)
             held = bounds(self._options, self._heads)
             settled = settle(self._options, places, self._heads, held)
-            self._began = OffsetMap(settled, initial=True, tags=tags(self._heads), of=self._options.of)
+            done = self._watch.done_at(settled)
+            self._began = OffsetMap(settled, initial=True, gone=done, tags=tags(self._heads), of=self._options.of)
             return self._keep(self._began)
         return self._began.to_json()
 
@@ -98,8 +99,9 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._most(limit)
         begin = self._offset(start)
         earliest, latest = self._watch.look(begin.next.keys() - begin.gone if begin.gone else begin.next.keys())
-        replaced = self._watch.replaced(begin.tags)
-        found = stand(begin, self._watch.ids, earliest, latest, self._watch.seen, self._target, replaced)
+        replaced = self._watch.replaced(begin.tags) | self._watch.reborn(begin, latest)
+        read = self._watch.due(self._watch.done(begin.next, latest) - replaced)
+        found = stand(begin, read, earliest, latest, self._watch.seen, self._target, replaced)
         self._judge(found)
         waiting = found.records
         patient = not isinstance(limit, ReadAllAvailable) and self._target is None and not found.before
@@ -112,7 +114,10 @@ class SbpStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             has_times = self._options.service().has_times
             locate = (lambda moment: self._watch.offsets_at(ids, moment)) if has_times else None
             self._cut = advance(found.starts, found.ends, most, locate, self._cut)
-            moved = self._cut.ends
+            with explained("looking for where a micro-batch can end", self._options.servers):
+                moved = self._options.service().aligned(found.starts, self._cut.ends)
+        reached = {**begin.next, **found.discovered, **found.before, **moved}
+        found.done = self._watch.done(reached, latest) - begin.gone
         end = found.end(begin, moved, self._watch.tags)
         if end is None:
             return start

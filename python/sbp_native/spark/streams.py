@@ -35,6 +35,8 @@ class StreamHead(NamedTuple):
     identity: str | None = None
     #: What it is a part of, where options name parts by the name of the whole too.
     topic: str | None = None
+    #: The streams that it goes on for: it is read when all of them that there are have been read to their ends.
+    follows: tuple[StreamKey, ...] = ()
 
     @property
     def words(self) -> tuple[str, ...]:

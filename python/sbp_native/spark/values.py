@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from .errors import INVALID_VALUE, SbpOptionError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9._/-]{0,254}")
 _ID: Final = re.compile(r"[1-9][0-9]{0,18}")
@@ -44,6 +44,31 @@ def addresses(values: Mapping[str, str]) -> str:
     if not servers:
         raise SbpOptionError(INVALID_VALUE, "option 'servers' is missing: give 'host:port' or 'host:port,host:port'")
     return ",".join(address(part.strip()) for part in servers.split(","))
+
+
+def one_address(name: str, text: str, several: str) -> str:
+    """The value of an option that is one `host:port`; `several` says what to do in place of giving more."""
+    address = text.strip()
+    if "," in address:
+        raise refuse(name, address, several)
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise refuse(name, address, "it must be 'host:port'")
+    return address
+
+
+def parts(text: str, named: Callable[[str], str], whole_of: Callable[[str], str]) -> tuple[str, ...]:
+    """Names between commas, of wholes and of parts of them, none twice; `named` checks one."""
+    names = tuple(named(part) for part in text.split(","))
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise SbpOptionError(INVALID_VALUE, f"{name!r} is listed twice: name it once")
+        whole = whole_of(name)
+        if whole != name and whole in names:
+            raise SbpOptionError(
+                INVALID_VALUE, f"{name!r} is a part of {whole!r}, which is listed too: name one of them"
+            )
+    return names
 
 
 def stream_name(text: str) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from .offsets import OffsetMap
     from .read_options import ReadOptions
     from .streams import StreamHead
 
@@ -94,6 +95,35 @@ class Watch:
             self._others.update(tags(head for head in every_stream(self._options) if head.id in foreign))
         now = {**self._others, **self.tags}
         return frozenset(stream for stream, tag in kept.items() if now.get(stream, tag) != tag)
+
+    def reborn(self, begin: OffsetMap, latest: Mapping[StreamKey, int]) -> frozenset[StreamKey]:
+        """The streams that are others than those of a checkpoint, of a service whose streams do not come back."""
+        if self._service.comes_back:
+            return frozenset()
+        known = latest.keys() & begin.next.keys()
+        shorter = {stream for stream in known if latest[stream] < begin.next[stream]}
+        return frozenset(shorter | ((begin.gone & known) - self.done(begin.next, latest)))
+
+    def done_at(self, places: Mapping[StreamKey, int]) -> frozenset[StreamKey]:
+        """The streams that are done where a query begins, of a service that tells of sealed ones."""
+        if self._service.comes_back:
+            return frozenset()
+        _, latest = self.look()
+        return frozenset(self.done(places, latest))
+
+    def done(self, places: Mapping[StreamKey, int], latest: Mapping[StreamKey, int]) -> set[StreamKey]:
+        """The streams that are sealed, and read to their ends when these places are reached."""
+        return {stream for stream in self._service.sealed & places.keys() if places[stream] == latest.get(stream)}
+
+    def due(self, done: AbstractSet[StreamKey]) -> AbstractSet[StreamKey]:
+        """The streams whose turn it is: not those that are done, nor those that follow others that are not."""
+        if not done and not any(head.follows for head in self._heads.values()):
+            return self.ids
+        return {
+            stream
+            for stream, head in self._heads.items()
+            if stream not in done and all(before in done or before not in self._heads for before in head.follows)
+        }
 
     def check(self) -> None:
         """Asks for one stream whether it is the one that it was, for another one each time.

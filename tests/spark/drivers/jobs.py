@@ -91,3 +91,26 @@ def write_lingering(spark: SparkSession, servers: str, target: str, rows: int, p
     linger = partial(faults.linger, place=Path(place), partition=1, servers=servers, target=target)
     frame = frame.mapInArrow(linger, frame.schema)
     frame.write.format("sbp").mode("append").options(servers=servers, batchRows=50, delivery=delivery).save(target)
+
+
+def copy_pravega(
+    spark: SparkSession,
+    controller: str,
+    stream: str,
+    servers: str,
+    target: str,
+    checkpoint: str,
+    all_there_is: bool = False,
+) -> None:
+    """Copies the events of a Pravega stream to a stream, a little at a time; for ever, or until all is copied."""
+    query = (
+        spark.readStream.format("pravega")
+        .options(controller=controller, startingOffsets="earliest", maxBytesPerTrigger=1500)
+        .load(stream)
+        .select("value")
+        .writeStream.format("sbp")
+        .options(servers=servers, checkpointLocation=checkpoint)
+        .trigger(**({"availableNow": True} if all_there_is else {"processingTime": "0 seconds"}))
+        .start(target)
+    )
+    query.awaitTermination()

@@ -6,6 +6,7 @@
 mod client;
 mod controller;
 mod error;
+mod history;
 mod layout;
 mod reader;
 mod store;
@@ -13,6 +14,7 @@ mod writer;
 
 pub use client::{Pravega, PravegaConfig};
 pub use error::{Gap, PravegaError, PravegaErrorKind};
+pub use history::StreamSegment;
 pub use layout::{Owned, StreamName};
 pub use reader::{End, ReadBatch, ReadPart, Reader, Start};
 pub use sbp_pravega::{ClientConfig, MAX_EVENT, Segment, SegmentId, SegmentInfo};

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::client::Pravega;
 use super::error::{Gap, PravegaError, PravegaErrorKind};
+use super::history::Walked;
 use super::layout::{Follower, StreamName};
 use super::store::Store;
 use crate::calls::BACK_OFF;
@@ -23,8 +24,6 @@ const READ_AHEAD: usize = 8 << 20;
 const ENOUGH_ROWS: usize = 65_536;
 /// Or so many bytes.
 const ENOUGH_BYTES: usize = 4 << 20;
-/// Segments of one stream that are looked at when the end of what is read is found.
-const SEGMENTS: usize = 1_000_000;
 
 /// Where reading begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub enum Start {
 pub enum End {
     /// Behind the last event that there is when the reader is made.
     Latest,
-    /// In front of the first event that begins at this byte of the segment or behind it.
+    /// Behind the last event that ends at this byte of the segment or in front of it.
     At(i64),
     /// Nowhere: the reader waits for more, in the segments that follow too.
     Never,
@@ -96,6 +95,8 @@ struct Following {
     done: HashSet<SegmentId>,
     /// Those that begin when others are done.
     waiting: Vec<Follower>,
+    /// Where segments begin that do not begin where they begin otherwise.
+    places: HashMap<SegmentId, i64>,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +145,30 @@ impl Pravega {
     /// # Errors
     /// [`PravegaError`]: there is no such stream.
     pub async fn read(&self, stream: &StreamName, start: Start, end: End) -> Result<Reader, PravegaError> {
+        self.read_all(stream, start, HashMap::new(), end).await
+    }
+
+    /// The same from the first event that there is, but for segments that have a place of their own: those are read from this
+    /// byte on. So one goes on that has read them up to there.
+    ///
+    /// # Errors
+    /// [`PravegaError`]: there is no such stream.
+    pub async fn read_on(
+        &self,
+        stream: &StreamName,
+        places: &HashMap<SegmentId, i64>,
+        end: End,
+    ) -> Result<Reader, PravegaError> {
+        self.read_all(stream, Start::Earliest, places.clone(), end).await
+    }
+
+    async fn read_all(
+        &self,
+        stream: &StreamName,
+        start: Start,
+        places: HashMap<SegmentId, i64>,
+        end: End,
+    ) -> Result<Reader, PravegaError> {
         let mut first = match start {
             Start::Latest => self.ends_of(stream).await?,
             _ => self.first_segments(stream).await?,
@@ -162,10 +187,12 @@ impl Pravega {
         let mut reader = Reader::new(self.clone());
         reader.following.mode = match end {
             End::Never => Mode::All,
-            _ => self.walk(&first).await?,
+            _ => Mode::up_to_now(self.walk(first.iter().map(|(segment, _)| segment.clone())).await?),
         };
+        reader.following.places = places;
         for (segment, offset) in first {
             let until = reader.following.end_of(&segment);
+            let offset = reader.following.place_of(&segment).unwrap_or(offset);
             reader.add(segment, offset, until);
         }
         Ok(reader)
@@ -203,29 +230,18 @@ impl Pravega {
         }
         Ok(ends)
     }
+}
 
-    /// All segments from these on, and where they end now.
-    async fn walk(&self, first: &[(Segment, i64)]) -> Result<Mode, PravegaError> {
+impl Mode {
+    /// The segments that were found, up to where each ends now.
+    fn up_to_now(found: Vec<Walked>) -> Self {
         let mut ends = HashMap::new();
         let mut followers = HashMap::new();
-        let mut left: VecDeque<Segment> = first.iter().map(|(segment, _)| segment.clone()).collect();
-        while let Some(segment) = left.pop_front() {
-            if ends.contains_key(&segment.id) {
-                continue;
-            }
-            if ends.len() >= SEGMENTS {
-                let what = format!("the stream has more than {SEGMENTS} segments");
-                return Err(PravegaError::new(PravegaErrorKind::Limit, what).about(&segment));
-            }
-            let info = self.segment_info(&segment).await?;
-            ends.insert(segment.id, info.length);
-            if info.is_sealed {
-                let behind = self.followers(&segment).await?;
-                left.extend(behind.iter().map(|follower| follower.owned.segment.clone()));
-                followers.insert(segment.id, behind);
-            }
+        for walked in found {
+            ends.insert(walked.segment.id, walked.info.length);
+            followers.insert(walked.segment.id, walked.followers);
         }
-        Ok(Mode::Known { ends, followers })
+        Self::Known { ends, followers }
     }
 }
 
@@ -236,6 +252,11 @@ impl Following {
             Mode::Known { ends, .. } => ends.get(&segment.id).copied().unwrap_or(0),
             Mode::Alone | Mode::All => i64::MAX,
         }
+    }
+
+    /// Where reading a segment begins, if it has a place of its own.
+    fn place_of(&self, segment: &Segment) -> Option<i64> {
+        self.places.get(&segment.id).copied()
     }
 
     /// The segments that can begin now.
@@ -526,7 +547,8 @@ impl Reader {
         self.following.wait_for(followers);
         for segment in self.following.take_due() {
             let until = self.following.end_of(&segment);
-            self.add(segment, 0, until);
+            let offset = self.following.place_of(&segment).unwrap_or(0);
+            self.add(segment, offset, until);
         }
     }
 }

@@ -266,3 +266,10 @@ blocking_and_asyncio! {
         }
     }
 }
+
+impl Pravega {
+    /// What it shares with what is made of it.
+    pub(super) fn core(&self) -> &Arc<PravegaCore> {
+        &self.0
+    }
+}

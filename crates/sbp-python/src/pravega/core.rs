@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use sbp_peers::pravega::{Pravega as PeerClient, PravegaConfig};
 
 use crate::errors;
-use crate::owner::Owner;
+use crate::owner::{Owner, made_anew};
 use crate::process::fork::{self, Holder};
 use crate::process::owned::Owned;
 use crate::process::runtime;
@@ -106,7 +106,5 @@ pub(super) fn reduce<'py>(py: Python<'py>, core: &PravegaCore, maker: &str) -> P
     keywords.set_item("segment_store", &made_with.segment_store)?;
     keywords.set_item("timeout", made_with.timeout)?;
     keywords.set_item("token", &made_with.token)?;
-    let partial = py.import("functools")?.getattr("partial")?;
-    let maker = partial.call((py.import("sbp_native._native")?.getattr(maker)?,), Some(&keywords))?;
-    Ok((maker, (&made_with.controller,)).into_pyobject(py)?.into_any())
+    made_anew(maker, made_with.controller.as_deref(), &keywords)
 }

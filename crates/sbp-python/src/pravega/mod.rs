@@ -4,6 +4,7 @@ mod arguments;
 pub(crate) mod client;
 mod core;
 pub(crate) mod results;
+pub(crate) mod spans;
 pub(crate) mod writer;
 
 use pyo3::prelude::*;
@@ -17,5 +18,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<writer::PravegaWriter>()?;
     module.add_function(wrap_pyfunction!(client::pravega_aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(client::pravega_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::pravega_bounds, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::pravega_event_end, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::pravega_segments, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::pravega_spans, module)?)?;
     Ok(())
 }

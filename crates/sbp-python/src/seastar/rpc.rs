@@ -358,5 +358,5 @@ fn reduce<'py>(py: Python<'py>, core: &RpcCore, maker: &str) -> PyResult<Bound<'
         core.isolation.as_ref().map(|cookie| PyBytes::new(py, cookie)),
     )?;
     keywords.set_item("timeout", core.timeout)?;
-    made_anew(maker, &core.address, &keywords)
+    made_anew(maker, Some(&core.address), &keywords)
 }

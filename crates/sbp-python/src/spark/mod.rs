@@ -2,6 +2,7 @@
 
 pub(crate) mod batch_appender;
 pub(crate) mod digest;
+pub(crate) mod peer_spans;
 mod repeats;
 mod row_bytes;
 mod rows;

@@ -252,5 +252,5 @@ blocking_and_asyncio! {
 fn reduce<'py>(py: Python<'py>, core: &BrokerCore, maker: &str) -> PyResult<Bound<'py, PyAny>> {
     let keywords = PyDict::new(py);
     keywords.set_item("timeout", core.timeout)?;
-    made_anew(maker, &core.address, &keywords)
+    made_anew(maker, Some(&core.address), &keywords)
 }

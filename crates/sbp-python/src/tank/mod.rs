@@ -13,9 +13,9 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<broker::Broker>()?;
     module.add_class::<results::PartitionInfo>()?;
     module.add_class::<results::TopicInfo>()?;
-    module.add_class::<spans::TankSpanReader>()?;
     module.add_function(wrap_pyfunction!(broker::tank_aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(broker::tank_connect, module)?)?;
     module.add_function(wrap_pyfunction!(spans::tank_bounds, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::tank_spans, module)?)?;
     Ok(())
 }

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from .. import values
-from ..errors import INVALID_VALUE, UNKNOWN_OPTION, UNSUPPORTED, SbpOptionError, SbpSparkError, nearest
+from ..errors import INVALID_VALUE, SbpOptionError, nearest
 from ..options import OPTIONS
-from ..read_options import Option, ReadOptions, Use, check_twice, of_reads
+from ..read_options import Option, ReadOptions, Use, check_twice, of_reads, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,7 +82,7 @@ _NO_TIMES: Final = (
     "TANK brokers find no message by its time: begin at a number or at an end with '{}', and filter by the column "
     "timestamp"
 )
-_ONLY_READS: Final = (
+ONLY_READS: Final = (
     'format("tank") only reads: write to streams with format("sbp"), which clients of TANK read from a server with '
     "--tank-listen; or produce to the broker with sbp_native.tank, in foreachBatch or foreachPartition"
 )
@@ -98,11 +98,6 @@ _CALLED: Final = {
 }
 _TOPIC: Final = re.compile(r"[^\s,/]{1,255}")
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,4}")
-
-
-def only_reads() -> SbpSparkError:
-    """The error of a write."""
-    return SbpSparkError(UNSUPPORTED, _ONLY_READS)
 
 
 def topic_name(text: str) -> str:
@@ -131,7 +126,7 @@ class TankOptions(ReadOptions):
 
         Raises `SbpOptionError` for an option that does not exist and for a value that cannot be meant.
         """
-        given = _spelled(options)
+        given = spelled(options, TANK_OPTIONS, _instead_of)
         listed = given.get("topics", given.get("path"))
         values.word("columns", given, ("records",))
         parsed = cls(
@@ -166,40 +161,14 @@ class TankOptions(ReadOptions):
 
 
 def _broker(given: Mapping[str, str]) -> str:
-    address = given.get("broker", "").strip()
-    host, colon, port = address.rpartition(":")
-    if not address:
+    if not given.get("broker", "").strip():
         raise SbpOptionError(INVALID_VALUE, "option 'broker' is missing: give 'host:port'")
-    if "," in address:
-        raise values.refuse("broker", address, "name one broker, which says where the others are")
-    if not colon or not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise values.refuse("broker", address, "it must be 'host:port'")
-    return address
+    return values.one_address("broker", given["broker"], "name one broker, which says where the others are")
 
 
 def _topics(text: str) -> tuple[str, ...]:
     """Topics and partitions between commas, none of them twice."""
-    names = tuple(topic_name(part) for part in text.split(","))
-    for place, name in enumerate(names):
-        if name in names[:place]:
-            raise SbpOptionError(INVALID_VALUE, f"{name!r} is listed twice: name it once")
-        topic, slash, _ = name.partition("/")
-        if slash and topic in names:
-            raise SbpOptionError(
-                INVALID_VALUE, f"{name!r} is a part of {topic!r}, which is listed too: name one of them"
-            )
-    return names
-
-
-def _spelled(options: Mapping[str, str]) -> dict[str, str]:
-    spelled = {name.lower(): name for name in TANK_OPTIONS}
-    found: dict[str, str] = {}
-    for key in options:
-        name = spelled.get(key.lower())
-        if name is None:
-            raise SbpOptionError(UNKNOWN_OPTION, f"there is no option {key!r}: {_instead_of(key)}")
-        found[name] = str(options[key])
-    return found
+    return values.parts(text, topic_name, lambda name: name.partition("/")[0])
 
 
 def _instead_of(key: str) -> str:
@@ -218,5 +187,5 @@ def _instead_of(key: str) -> str:
     if "group" in lower and "id" in lower:
         return "there are no consumer groups; a reader's place is a number, kept in Spark's checkpoint"
     if lower in theirs and not theirs[lower].uses & _READS:
-        return _ONLY_READS
+        return ONLY_READS
     return nearest(key, TANK_OPTIONS)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sbp_native import tank
-from sbp_native._native import TankSpanReader, tank_bounds
-from sbp_native.errors import SbpError, TankRefusedError
+from sbp_native._native import tank_bounds, tank_spans
+from sbp_native.errors import TankRefusedError
 
+from .. import peers
 from ..errors import NOT_FOUND, UNSUPPORTED, SbpOptionError, SbpSparkError, explained, nearest
 from ..streams import StreamHead
 
@@ -25,11 +24,6 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-#: Seconds before a broker is asked again that could not answer.
-_PAUSE: Final = 0.1
-
-_brokers: dict[tuple[int, str, float], tank.Broker] = {}
-
 
 class TankService:
     """The broker that the options name; see `Service`. A stream is a partition, its key ``topic/partition``."""
@@ -37,6 +31,8 @@ class TankService:
     grows = True
     has_times = False
     is_dense = False
+    comes_back = True
+    sealed: frozenset[StreamKey] = frozenset()
 
     def __init__(self, options: TankOptions) -> None:
         self._options = options
@@ -118,6 +114,14 @@ class TankService:
         """Not of TANK."""
         return self.offsets_at([head.id for head in heads], time_ms)
 
+    def aligned(
+        self,
+        starts: Mapping[StreamKey, int],  # noqa: ARG002
+        ends: Mapping[StreamKey, int],
+    ) -> Mapping[StreamKey, int]:
+        """Where they are: a span can end anywhere."""
+        return ends
+
     def read(
         self,
         spans: Sequence[Span],
@@ -125,47 +129,20 @@ class TankService:
         projection: Sequence[str],
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         """One partition after the other."""
-        import pyarrow as pa
-
         broker = self._patiently(lambda broker, _: broker)
         asked = [(*_parts(key), start, end) for key, start, end in spans]
-        reader = TankSpanReader(
+        reader = tank_spans(
             broker, asked, projection, include_headers="headers" in projection, timeout=self._options.timeout
         )
-        before = 0
-        try:
-            for batch in pa.RecordBatchReader.from_stream(reader):
-                covered = reader.covered
-                yield batch, covered - before
-                before = covered
-        except (pa.ArrowException, OSError):
-            # Arrow's interface hands on a text alone; the reader keeps the error that it was.
-            error = reader.error
-            if error is not None:
-                raise error from None
-            raise
-        yield None, reader.covered - before
+        return peers.rows(reader)
 
     def _patiently(self, call: Callable[[tank.Broker, float], _T]) -> _T:
-        """Makes a call, given what is left of the option ``timeout``, until that is over or it does not help."""
-        deadline = time.monotonic() + self._options.timeout
-        while True:
-            left = max(deadline - time.monotonic(), _PAUSE)
-            try:
-                return call(_broker(self._options), left)
-            except SbpError as error:
-                if error.retriable is not True or time.monotonic() + _PAUSE >= deadline:
-                    raise
-            time.sleep(_PAUSE)
+        options = self._options
 
+        def connect() -> tank.Broker:
+            return tank.connect(options.servers, timeout=options.timeout)
 
-def _broker(options: TankOptions) -> tank.Broker:
-    """This process's client of the broker, made at first use and kept; a forked child makes its own."""
-    key = (os.getpid(), options.servers, options.timeout)
-    found = _brokers.get(key)
-    if found is None:
-        found = _brokers[key] = tank.connect(options.servers, timeout=options.timeout)
-    return found
+        return peers.patiently((options.servers, options.timeout), connect, options.timeout, call)
 
 
 def _key(topic: str, number: int) -> str:

@@ -1,0 +1,1 @@
+"""Streams of Pravega in Spark: ``spark.read`` and ``spark.readStream`` with ``format("pravega")``."""
