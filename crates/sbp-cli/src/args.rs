@@ -23,7 +23,7 @@ use tracing_subscriber::filter::LevelFilter;
 pub(crate) use cursor::{Cursor, CursorAction};
 pub(crate) use directory::{Backup, Restore, Verify};
 pub(crate) use gateway::{Gateway, ServeOthers};
-pub(crate) use import::{Import, ImportSource, ImportTank};
+pub(crate) use import::{Import, ImportPravega, ImportSource, ImportTank, ImportedHow};
 pub(crate) use pages::{Completions, Man};
 pub(crate) use proxy::Proxy;
 pub(crate) use server::{Balance, ClusterAction, Drain, ForceSeal, Server, ServerAction, Watched};

@@ -9,7 +9,7 @@ use sbp_types::{Offset, StreamId};
 use crate::numbers::{Numbers, SEQUENCE, from_header};
 
 /// How long a record is waited for that is stored, though it may not be confirmed yet.
-const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The one answer of a call about one stream.
 pub(crate) fn only<T>(mut each: Vec<Result<T, ClientError>>) -> Result<T, ClientError> {

@@ -2,14 +2,16 @@
 
 use std::thread;
 
-use sbp_gateway::import::{ImportFrom, ImportOptions, ImportReport, PartitionReport, import_tank};
+use sbp_gateway::import::{
+    ImportFrom, ImportOptions, ImportReport, PartitionReport, PravegaFrom, Progress, import_pravega, import_tank,
+};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use tokio::sync::oneshot;
 
-use crate::args::{Import, ImportSource, ImportTank};
+use crate::args::{Import, ImportPravega, ImportSource, ImportTank, ImportedHow};
 use crate::command::append::compression;
 use crate::error::CliError;
 use crate::session::Session;
@@ -18,27 +20,60 @@ use crate::terminal::{Terminal, progress};
 pub(crate) fn run(import: Import, terminal: &mut Terminal) -> Result<(), CliError> {
     match import.source {
         ImportSource::Tank(tank) => from_tank(*tank, terminal),
+        ImportSource::Pravega(pravega) => from_pravega(*pravega, terminal),
     }
 }
 
 fn from_tank(asked: ImportTank, terminal: &mut Terminal) -> Result<(), CliError> {
-    let session = Session::new(&asked.connection)?;
+    let session = Session::new(&asked.how.connection)?;
     let (from, unit) = match (asked.from, asked.from_dir) {
         (Some(address), _) => (ImportFrom::Broker(address), "messages"),
         // The arguments ask for one of the two.
         (None, directory) => (ImportFrom::Directory(directory.unwrap_or_default()), "bytes"),
     };
     let options = ImportOptions {
-        topic: asked.topic,
         partitions: asked.partitions,
         stream: asked.stream,
-        source: asked.source,
-        follow: asked.follow,
-        skip_unfit: asked.skip_unfit,
-        skip_lost: asked.skip_lost,
-        compression: compression(asked.compression),
-        patience: asked.connection.timeout,
+        ..options(&asked.how, asked.topic)
     };
+    let report = import(&session, &Origin::Tank(from), unit, &options)?;
+    tell(&report, &TANK, asked.how.json, terminal)
+}
+
+fn from_pravega(asked: ImportPravega, terminal: &mut Terminal) -> Result<(), CliError> {
+    let session = Session::new(&asked.how.connection)?;
+    let from = match (asked.from, asked.from_segment_store) {
+        (Some(controller), _) => PravegaFrom::Controller(controller),
+        // The arguments ask for one of the two.
+        (None, store) => PravegaFrom::SegmentStore(store.unwrap_or_default()),
+    };
+    let options = options(&asked.how, asked.stream);
+    let report = import(&session, &Origin::Pravega(from), "bytes", &options)?;
+    tell(&report, &PRAVEGA, asked.how.json, terminal)
+}
+
+fn options(how: &ImportedHow, topic: String) -> ImportOptions {
+    ImportOptions {
+        topic,
+        partitions: Vec::new(),
+        stream: None,
+        source: how.source.clone(),
+        follow: how.follow,
+        skip_unfit: how.skip_unfit,
+        skip_lost: how.skip_lost,
+        compression: compression(how.compression),
+        patience: how.connection.timeout,
+    }
+}
+
+/// What is imported from.
+enum Origin {
+    Tank(ImportFrom),
+    Pravega(PravegaFrom),
+}
+
+/// Runs an import until it ends, or SIGINT or SIGTERM asks it to, and shows how far it is.
+fn import(session: &Session, from: &Origin, unit: &str, options: &ImportOptions) -> Result<ImportReport, CliError> {
     let (interrupted, stop) = oneshot::channel::<()>();
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(CliError::system("watch signals"))?;
     let handle = signals.handle();
@@ -60,17 +95,53 @@ fn from_tank(asked: ImportTank, terminal: &mut Terminal) -> Result<(), CliError>
             std::future::pending::<()>().await;
         }
     };
-    let imported = session.wait(import_tank(&session.client, &from, &options, stop, |now| {
+    let shown = |now: Progress| {
         bar.set_length(now.all);
         bar.set_position(now.done);
-    }));
+    };
+    let imported = match from {
+        Origin::Tank(from) => session.wait(import_tank(&session.client, from, options, stop, shown)),
+        Origin::Pravega(from) => session.wait(import_pravega(&session.client, from, options, stop, shown)),
+    };
     bar.finish_and_clear();
     handle.close();
     drop(watcher.join());
-    tell(&imported?, asked.json, terminal)
+    Ok(imported?)
 }
 
-fn tell(report: &ImportReport, as_json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
+/// What is said of the streams of one protocol.
+struct Words {
+    /// The head of the column with what became a stream.
+    part: &'static str,
+    /// What is said of a count behind it: of what was left out, what did not fit, and what was gone.
+    counts: [&'static str; 3],
+    name: fn(&PartitionReport) -> String,
+}
+
+const TANK: Words = Words {
+    part: ">PARTITION",
+    counts: [
+        "numbers have no message: the broker has compacted the topic",
+        "messages were left out because no stream can hold them",
+        "messages were gone from the source before they were imported",
+    ],
+    name: |report| report.partition.to_string(),
+};
+
+const PRAVEGA: Words = Words {
+    part: "SEGMENT",
+    counts: [
+        "bytes were left out",
+        "events were left out because no stream can hold them",
+        "bytes were gone from the source before they were imported",
+    ],
+    name: |report| {
+        let (number, epoch) = (report.partition & 0xffff_ffff, report.partition >> 32);
+        format!("{number}.#epoch.{epoch}")
+    },
+};
+
+fn tell(report: &ImportReport, words: &Words, as_json: bool, terminal: &mut Terminal) -> Result<(), CliError> {
     for note in &report.notes {
         terminal.warn(note);
     }
@@ -80,35 +151,26 @@ fn tell(report: &ImportReport, as_json: bool, terminal: &mut Terminal) -> Result
         }
         return terminal.flush();
     }
-    let header = [">PARTITION", "STREAM", ">IMPORTED", ">FIRST", ">LAST", ">RECORDS"];
-    let rows = report.partitions.iter().map(row).collect();
+    let header = [words.part, "STREAM", ">IMPORTED", ">FIRST", ">LAST", ">RECORDS"];
+    let rows = report
+        .partitions
+        .iter()
+        .map(|partition| row(partition, words))
+        .collect();
     terminal.table(&header, rows)?;
     for partition in &report.partitions {
-        let counts = [
-            (
-                partition.left_out,
-                "numbers have no message: the broker has compacted the topic",
-            ),
-            (
-                partition.unfit,
-                "messages were left out because no stream can hold them",
-            ),
-            (
-                partition.lost,
-                "messages were gone from the source before they were imported",
-            ),
-        ];
-        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+        let counts = [partition.left_out, partition.unfit, partition.lost];
+        for (count, what) in counts.into_iter().zip(words.counts).filter(|(count, _)| *count > 0) {
             terminal.line(format_args!("{}: {count} {what}", partition.stream))?;
         }
     }
     terminal.flush()
 }
 
-fn row(partition: &PartitionReport) -> Vec<String> {
+fn row(partition: &PartitionReport, words: &Words) -> Vec<String> {
     let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     vec![
-        partition.partition.to_string(),
+        (words.name)(partition),
         partition.stream.clone(),
         partition.imported.to_string(),
         number(partition.first),

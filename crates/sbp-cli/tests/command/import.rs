@@ -19,7 +19,7 @@ use sbp_tank::{Message, encode_bundle};
 use self::scripted::Scripted;
 use super::{run, sbp, serve, text};
 
-fn start(server: &Serving, arguments: &[&str]) -> Child {
+pub(super) fn start(server: &Serving, arguments: &[&str]) -> Child {
     let mut command = sbp(arguments);
     command.env("SBP_SERVERS", &server.address);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
@@ -44,18 +44,18 @@ async fn produce(broker: &Broker, numbers: std::ops::Range<u32>) {
 }
 
 /// How many records the stream has.
-async fn records(client: &Client) -> i64 {
+pub(super) async fn records(client: &Client, name: &str) -> i64 {
     let count = async || {
-        let stream = client.find_stream("orders/0", None).await?.stream_id;
+        let stream = client.find_stream(name, None).await?.stream_id;
         let positions = client.positions(&[stream], None).await?.pop().unwrap()?;
         Ok::<_, ClientError>(positions.latest.0)
     };
     count().await.unwrap_or(0)
 }
 
-async fn wait_for_records(client: &Client, least: i64) {
+pub(super) async fn wait_for_records(client: &Client, name: &str, least: i64) {
     let wait = async {
-        while records(client).await < least {
+        while records(client, name).await < least {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -93,9 +93,9 @@ async fn an_import_that_is_killed_again_and_again_repeats_and_loses_nothing() {
         "20s",
     ];
     for _ in 0..10 {
-        let before = records(&client).await;
+        let before = records(&client, "orders/0").await;
         let mut child = start(&server, &[&import[..], &["--follow"]].concat());
-        wait_for_records(&client, before + 200).await;
+        wait_for_records(&client, "orders/0", before + 200).await;
         child.kill().unwrap();
         child.wait().unwrap();
     }
@@ -125,7 +125,7 @@ async fn an_import_ends_in_order_when_it_is_interrupted_and_tells_what_it_did() 
         &server,
         &["import", "tank", "orders", "--from", &address, "--follow", "--json"],
     );
-    wait_for_records(&client, 100).await;
+    wait_for_records(&client, "orders/0", 100).await;
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let told = text(&child.wait_with_output().unwrap());
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();

@@ -6,6 +6,7 @@ mod backup;
 mod cursor;
 mod directory;
 mod import;
+mod import_pravega;
 mod logs;
 mod manage;
 mod pages;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sbp_client::ClientError;
+use sbp_peers::pravega::PravegaError;
 use sbp_peers::tank::TankError;
 use thiserror::Error;
 
@@ -20,6 +21,9 @@ pub enum ImportError {
     /// The broker, or a bundle of its.
     #[error("{0}{GOES_ON}")]
     Tank(#[from] TankError),
+    /// The servers of Pravega, or what they have.
+    #[error("{0}{GOES_ON}")]
+    Pravega(#[from] PravegaError),
     /// The SBP service.
     #[error("{0}{GOES_ON}")]
     Client(#[from] ClientError),
@@ -41,26 +45,30 @@ pub enum ImportError {
         /// What is wrong there.
         what: String,
     },
-    /// A message that no stream can hold.
+    /// A message, or an event, that no stream can hold.
     #[error(
-        "message {sequence} of {place} cannot be imported: {what}; everything before it is stored. --skip-unfit leaves such \
-         messages out"
+        "what {place} has at {unit} {sequence} cannot be imported: {what}; everything before it is stored. --skip-unfit leaves \
+         such records out"
     )]
     Unfit {
-        /// The topic and partition.
+        /// What is counted: messages, or bytes.
+        unit: &'static str,
+        /// The topic and partition, or the stream and the number of a segment.
         place: String,
-        /// The message.
+        /// The message's number, or the event's first byte.
         sequence: u64,
         /// Why not.
         what: String,
     },
-    /// Messages that the source has no more.
+    /// What the source has no more.
     #[error(
-        "messages {from} to {to} of {place} are gone from the source and were not imported; everything before them is stored. \
+        "{unit}s {from} to {to} of {place} are gone from the source and were not imported; everything before them is stored. \
          --skip-lost goes on behind them"
     )]
     Lost {
-        /// The topic and partition.
+        /// What is counted: messages, or bytes.
+        unit: &'static str,
+        /// The topic and partition, or the stream and the number of a segment.
         place: String,
         /// The first.
         from: u64,

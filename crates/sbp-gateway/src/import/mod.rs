@@ -1,14 +1,19 @@
-//! Import of TANK topics: from a running broker, or from its files, into a stream for each partition.
+//! Import of TANK topics, from a running broker or from its files, and of streams of Pravega: into a stream for each partition
+//! or segment.
 //!
-//! Each message becomes a record with its key, its time and its place in the order. Its sequence number follows from the
-//! record's offset and properties of the stream, or is a header of the record, where the topic's numbers have gaps.
+//! A source (`source`) gives the records of partitions (`item`), each with its place: the number of a message, or the byte at
+//! which an event begins. The target appends them in their order (`target`), and keeps the places with them (`numbering`).
 //!
-//! The import is an idempotent writer whose name follows from source and stream, and whose sequence counts the messages
+//! The import is an idempotent writer whose name follows from source and stream, and whose sequence counts the records
 //! imported. So a second run asks the service where the first one ended, and goes on there: nothing is repeated and nothing
 //! left out, also where the first one was killed. A run shuts out those that still go on.
 
 mod error;
 mod files;
+mod item;
+mod numbering;
+mod patience;
+mod segments;
 mod source;
 mod target;
 
@@ -18,43 +23,47 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sbp_client::Client;
+use sbp_messages::is_valid_stream_name;
 use sbp_record::Compression;
 use sbp_types::StreamId;
 
 pub use self::error::ImportError;
+use self::item::{Item, SourcePartition};
+use self::numbering::Protocol;
+pub use self::segments::PravegaFrom;
+use self::segments::PravegaStream;
 pub use self::source::ImportFrom;
-use self::source::{Follow, Item, Source, SourcePartition, Topic};
+use self::source::{Follow, Source, Topic};
 use self::target::{Flight, Target};
-use crate::names::stream_of;
 
 /// What is imported, and how.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// The topic.
+    /// The topic, or the stream of Pravega as `scope/stream`.
     pub topic: String,
-    /// Its partitions; none: all.
+    /// Its partitions; none: all. Of Pravega all segments are imported.
     pub partitions: Vec<u16>,
-    /// The stream, for an import of one partition; `None`: `topic/partition`.
+    /// The stream, for an import of one partition; `None`: `topic/partition`, or `scope/stream/segment`.
     pub stream: Option<String>,
     /// What the source is called, so that a second run knows the first; `None`: its address or path.
     pub source: Option<String>,
     /// Whether to go on when the end is reached.
     pub follow: bool,
-    /// Whether messages are left out that no stream can hold. Else they end the import.
+    /// Whether records are left out that no stream can hold. Else they end the import.
     pub skip_unfit: bool,
-    /// Whether to go on behind messages that the source has no more. Else they end the import.
+    /// Whether to go on behind what the source has no more. Else they end the import.
     pub skip_lost: bool,
     /// How records are stored.
     pub compression: Compression,
-    /// How long a broker or a service that does not answer is waited for.
+    /// How long a server or a service that does not answer is waited for.
     pub patience: Duration,
 }
 
-/// What became of one partition.
+/// What became of one partition, or of one segment: there the places are bytes, and what it counts are events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PartitionReport {
-    /// The partition.
-    pub partition: u16,
+    /// The partition's number, or the segment's: its epoch is in the upper half.
+    pub partition: i64,
     /// The stream's name.
     pub stream: String,
     /// Its number.
@@ -71,7 +80,7 @@ pub struct PartitionReport {
     pub left_out: u64,
     /// Messages left out because no stream can hold them.
     pub unfit: u64,
-    /// Messages that the source had no more.
+    /// Messages, or bytes, that the source had no more.
     pub lost: u64,
 }
 
@@ -84,7 +93,7 @@ pub struct ImportReport {
     pub notes: Vec<String>,
 }
 
-/// How far an import is: in messages of a broker, or in bytes of its files.
+/// How far an import is: in messages of a broker, or in bytes of its files or of segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// What is done.
@@ -102,18 +111,55 @@ pub async fn import_tank(
     from: &ImportFrom,
     options: &ImportOptions,
     stop: impl Future<Output = ()>,
-    mut progress: impl FnMut(Progress),
+    progress: impl FnMut(Progress),
 ) -> Result<ImportReport, ImportError> {
-    let name: Arc<str> = match &options.source {
-        Some(name) => Arc::from(name.as_str()),
-        None => from.name()?.into(),
+    let name = match &options.source {
+        Some(name) => name.clone(),
+        None => from.name()?,
     };
     let topic = Topic::find(from, &options.topic);
+    import(client, (Protocol::Tank, &name), topic, options, stop, progress).await
+}
+
+/// Imports a stream of Pravega: its segments, each into a stream, and those that follow one only when it is imported to its end.
+/// Ends at the end of what the segments have, or when `stop` does; what was taken until then is stored.
+///
+/// # Errors
+/// [`ImportError`]. What was imported before is stored, and a second run goes on behind it.
+pub async fn import_pravega(
+    client: &Client,
+    from: &PravegaFrom,
+    options: &ImportOptions,
+    stop: impl Future<Output = ()>,
+    progress: impl FnMut(Progress),
+) -> Result<ImportReport, ImportError> {
+    let stream = Topic::Segments(PravegaStream::find(from, &options.topic)?);
+    // The number of a segment has ten digits at most.
+    if !is_valid_stream_name(&format!("{}/{}", options.topic, i32::MAX)) || options.topic.starts_with("_sbp/") {
+        return Err(ImportError::Usage(format!(
+            "no stream here can be called {}/0: names have letters, digits and ._/-, begin with a letter or _, and have 255 \
+             characters at most",
+            options.topic
+        )));
+    }
+    let name = options.source.as_deref().unwrap_or(from.name());
+    import(client, (Protocol::Pravega, name), stream, options, stop, progress).await
+}
+
+async fn import(
+    client: &Client,
+    (protocol, name): (Protocol, &str),
+    topic: Topic,
+    options: &ImportOptions,
+    stop: impl Future<Output = ()>,
+    mut progress: impl FnMut(Progress),
+) -> Result<ImportReport, ImportError> {
     let found = chosen(topic.partitions(options.patience).await?, options)?;
     let mut import = Import {
         client,
         options,
-        name,
+        protocol,
+        name: Arc::from(name),
         targets: BTreeMap::new(),
         flight: Flight::default(),
         all: 0,
@@ -141,14 +187,19 @@ pub async fn import_tank(
 fn chosen(mut found: Vec<SourcePartition>, options: &ImportOptions) -> Result<Vec<SourcePartition>, ImportError> {
     let topic = &options.topic;
     for wanted in &options.partitions {
-        if !found.iter().any(|part| part.partition == *wanted) {
+        if !found.iter().any(|part| part.partition == i64::from(*wanted)) {
             return Err(ImportError::Usage(format!(
                 "topic {topic} has no partition {wanted} there"
             )));
         }
     }
     if !options.partitions.is_empty() {
-        found.retain(|part| options.partitions.contains(&part.partition));
+        found.retain(|part| {
+            options
+                .partitions
+                .iter()
+                .any(|wanted| i64::from(*wanted) == part.partition)
+        });
     }
     match (found.len(), &options.stream) {
         (0, _) => Err(ImportError::Usage(format!("topic {topic} has no partitions there"))),
@@ -163,23 +214,25 @@ fn chosen(mut found: Vec<SourcePartition>, options: &ImportOptions) -> Result<Ve
 struct Import<'a> {
     client: &'a Client,
     options: &'a ImportOptions,
+    protocol: Protocol,
     /// What the source is called.
     name: Arc<str>,
-    targets: BTreeMap<u16, Target>,
+    targets: BTreeMap<i64, Target>,
     flight: Flight,
-    /// Messages that are to be imported, as far as that is known, and those that are.
+    /// Places that are to be imported, as far as that is known, and records that are.
     all: u64,
     done: u64,
 }
 
 impl Import<'_> {
-    /// Opens the stream for a partition, and says from which message on it is to be read; `None`: from the first there is.
+    /// Opens the stream for a partition, and says from which place on it is to be read; `None`: from the first there is.
     async fn begin(&mut self, part: &SourcePartition) -> Result<Option<u64>, ImportError> {
         let stream = match &self.options.stream {
             Some(stream) => stream.clone(),
-            None => stream_of(&self.options.topic, part.partition),
+            None => self.protocol.stream_of(&self.options.topic, part.partition),
         };
-        let target = Target::open(self.client, self.options, &self.name, part.partition, &stream).await?;
+        let source = (self.protocol, &self.name);
+        let target = Target::open(self.client, self.options, source, part.partition, &stream).await?;
         let first = target.next().or(part.first);
         if let (Some(first), Some(last)) = (first, part.last) {
             self.all += last.saturating_add(1).saturating_sub(first);
@@ -199,22 +252,23 @@ impl Import<'_> {
                 let mut next = pin!(source.next());
                 tokio::select! {
                     biased;
-                    () = stop.as_mut() => break,
-                    next = next.as_mut() => next,
+                    () = stop.as_mut() => None,
+                    next = next.as_mut() => Some(next),
                     // Nothing is there at once: what is gathered does not wait for what comes.
                     () = std::future::ready(()) => {
                         self.send_all();
                         loop {
                             tokio::select! {
                                 biased;
-                                () = stop.as_mut() => return self.end().await,
-                                next = next.as_mut() => break next,
+                                () = stop.as_mut() => break None,
+                                next = next.as_mut() => break Some(next),
                                 landed = self.flight.land_one() => landed?,
                             }
                         }
                     }
                 }
             };
+            let Some(next) = next else { break };
             match next? {
                 Some(Item::Appeared(part)) => {
                     let first = self.begin(&part).await?;
@@ -225,23 +279,29 @@ impl Import<'_> {
             }
             progress(self.progress(source));
         }
-        self.end().await
+        self.end(source).await
     }
 
     /// Stores what was taken.
-    async fn end(&mut self) -> Result<(), ImportError> {
+    async fn end(&mut self, source: &Source) -> Result<(), ImportError> {
         self.send_all();
-        self.flight.land().await
+        self.flight.land().await?;
+        for (partition, target) in &mut self.targets {
+            if source.has_ended(*partition, target.next()).await? {
+                target.seal().await?;
+            }
+        }
+        Ok(())
     }
 
     async fn take(&mut self, item: Item) -> Result<(), ImportError> {
         match item {
-            Item::Bundle(bundle) => {
-                let Some(target) = self.targets.get_mut(&bundle.partition) else {
+            Item::Records(records) => {
+                let Some(target) = self.targets.get_mut(&records.partition()) else {
                     return Ok(());
                 };
                 let before = target.report.imported;
-                let taken = target.take(&bundle, &mut self.flight).await;
+                let taken = target.take(&records, &mut self.flight).await;
                 self.done += target.report.imported - before;
                 taken
             }
@@ -262,9 +322,10 @@ impl Import<'_> {
 
     fn progress(&self, source: &Source) -> Progress {
         match source.share() {
+            // Of segments what is to be imported is known here, and what is imported there.
             Some(share) => Progress {
                 done: share.done,
-                all: share.all.max(share.done),
+                all: share.all.max(self.all).max(share.done),
             },
             None => Progress {
                 done: self.done,

@@ -1,22 +1,23 @@
-//! Where messages come from: a running broker, or the files of one.
+//! Where records come from: a running broker of TANK, the files of one, or the servers of Pravega.
 
 use std::collections::{HashSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sbp_peers::tank::{Broker, BrokerConfig, End, ReadBundle, ReadPart, Reader, Start, TankError, TankErrorKind};
+use sbp_peers::tank::{Broker, BrokerConfig, End, ReadPart, Reader, Start, TankErrorKind};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
 use super::error::ImportError;
 use super::files::{Found, PartitionFiles, partitions};
+use super::item::{Incoming, Item, Share, SourcePartition};
+use super::patience::{ASK_AGAIN, Away, patiently};
+use super::segments::{PravegaStream, SegmentSource};
 
 /// How often files are looked at again for what was added.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// How long to wait before a broker that was lost is asked again.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What is imported from.
+/// What is imported from TANK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImportFrom {
     /// The broker at this address, `host:port`.
@@ -38,51 +39,21 @@ impl ImportFrom {
     }
 }
 
-/// Something of a partition.
-#[derive(Debug)]
-pub(super) enum Item {
-    Bundle(ReadBundle),
-    /// Messages that the source has no more, or never had.
-    Missing {
-        partition: u16,
-        from: u64,
-        to: u64,
-    },
-    /// A partition that was not there before; [`Source::begin_partition`] has it read.
-    Appeared(SourcePartition),
-}
-
 /// Whether reading goes on when the end is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Follow {
     No,
     ThesePartitions,
-    /// Partitions that come later too, where the source is a directory.
+    /// Partitions that come later too, where the source tells of them.
     AlsoNewPartitions,
 }
 
-/// A partition of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SourcePartition {
-    pub(super) partition: u16,
-    /// Its first message, as far as there is one.
-    pub(super) first: Option<u64>,
-    /// Its last message, as far as that is told.
-    pub(super) last: Option<u64>,
-}
-
-/// How far the source is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Share {
-    pub(super) done: u64,
-    pub(super) all: u64,
-}
-
-/// A topic that is about to be read.
+/// A topic, or a stream, that is about to be read.
 #[derive(Debug)]
 pub(super) enum Topic {
     Broker { broker: Broker, topic: String },
     Directory(PathBuf),
+    Segments(PravegaStream),
 }
 
 impl Topic {
@@ -101,11 +72,11 @@ impl Topic {
         match self {
             Self::Broker { broker, topic } => {
                 let bounds = patiently(patience, || broker.partitions(topic)).await?;
-                let numbered = (0..).zip(bounds);
+                let numbered = (0_u16..).zip(bounds);
                 let served = numbered.filter_map(|(partition, bounds)| {
                     let bounds = bounds?;
                     Some(SourcePartition {
-                        partition,
+                        partition: i64::from(partition),
                         first: Some(bounds.first).filter(|first| *first > 0),
                         last: Some(bounds.high_water),
                     })
@@ -116,13 +87,14 @@ impl Topic {
                 let topic = topic.clone();
                 blocking(move || list(&topic)).await
             }
+            Self::Segments(stream) => stream.partitions(patience).await,
         }
     }
 
     /// Reads parts of it, each from its first message wanted; `None`: from the first there is.
     pub(super) async fn read(
         self,
-        wanted: &[(u16, Option<u64>)],
+        wanted: &[(i64, Option<u64>)],
         follow: Follow,
         patience: Duration,
     ) -> Result<Source, ImportError> {
@@ -135,7 +107,7 @@ impl Topic {
                     parts: wanted
                         .iter()
                         .map(|&(partition, next)| ReadPart {
-                            partition,
+                            partition: number(partition),
                             start: next.map_or(Start::Earliest, Start::At),
                             end: if is_followed { End::Never } else { End::Latest },
                         })
@@ -158,9 +130,13 @@ impl Topic {
                     follow,
                 };
                 for (partition, next) in wanted {
-                    source.begin(*partition, *next).await?;
+                    source.begin(number(*partition), *next).await?;
                 }
                 Ok(Source::Directory(source))
+            }
+            Self::Segments(stream) => {
+                let source = stream.read(wanted, is_followed, patience).await?;
+                Ok(Source::Segments(Box::new(source)))
             }
         }
     }
@@ -178,7 +154,7 @@ fn list_others(topic: &Path, known: &HashSet<u16>) -> Result<Vec<SourcePartition
     let each = others.map(|partition| {
         let files = PartitionFiles::open(topic.join(partition.to_string()), partition, None, false)?;
         Ok(SourcePartition {
-            partition,
+            partition: i64::from(partition),
             first: files.first(),
             last: None,
         })
@@ -197,21 +173,9 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Asks a broker until it answers, or `patience` is over.
-async fn patiently<T, F>(patience: Duration, mut ask: impl FnMut() -> F) -> Result<T, TankError>
-where
-    F: Future<Output = Result<T, TankError>>,
-{
-    let begun = Instant::now();
-    loop {
-        match ask().await {
-            Err(error) if error.kind() == TankErrorKind::Lost && begun.elapsed() + ASK_AGAIN < patience => {
-                tracing::warn!(%error, "the broker is asked again");
-                sleep(ASK_AGAIN).await;
-            }
-            answered => return answered,
-        }
-    }
+/// The number of a partition of TANK, which a source has told.
+fn number(partition: i64) -> u16 {
+    u16::try_from(partition).unwrap_or(u16::MAX)
 }
 
 /// A topic that is being read.
@@ -219,6 +183,7 @@ where
 pub(super) enum Source {
     Broker(Box<BrokerSource>),
     Directory(DirectorySource),
+    Segments(Box<SegmentSource>),
 }
 
 impl Source {
@@ -227,15 +192,24 @@ impl Source {
         match self {
             Self::Broker(broker) => broker.next().await,
             Self::Directory(directory) => directory.next().await,
+            Self::Segments(segments) => segments.next().await,
         }
     }
 
     /// Has a partition read that has appeared, from its first message wanted; `None`: from the first there is.
-    pub(super) async fn begin_partition(&mut self, partition: u16, next: Option<u64>) -> Result<(), ImportError> {
+    pub(super) async fn begin_partition(&mut self, partition: i64, next: Option<u64>) -> Result<(), ImportError> {
         match self {
-            // A broker is asked for the partitions that it had at the beginning.
-            Self::Broker(_) => Ok(()),
-            Self::Directory(directory) => directory.begin(partition, next).await,
+            // A broker is asked for the partitions that it had at the beginning, and what follows a segment is being read.
+            Self::Broker(_) | Self::Segments(_) => Ok(()),
+            Self::Directory(directory) => directory.begin(number(partition), next).await,
+        }
+    }
+
+    /// Whether nothing more comes to a partition of which all is imported up to this place.
+    pub(super) async fn has_ended(&self, partition: i64, next: Option<u64>) -> Result<bool, ImportError> {
+        match self {
+            Self::Broker(_) | Self::Directory(_) => Ok(false),
+            Self::Segments(segments) => segments.has_ended(partition, next).await,
         }
     }
 
@@ -243,6 +217,7 @@ impl Source {
     pub(super) fn share(&self) -> Option<Share> {
         match self {
             Self::Broker(_) => None,
+            Self::Segments(segments) => Some(segments.share),
             Self::Directory(DirectorySource { done, all, .. }) => Some(Share { done: *done, all: *all }),
         }
     }
@@ -250,7 +225,7 @@ impl Source {
     /// What is to be told of it at the end.
     pub(super) fn take_notes(&mut self) -> Vec<String> {
         match self {
-            Self::Broker(_) => Vec::new(),
+            Self::Broker(_) | Self::Segments(_) => Vec::new(),
             Self::Directory(directory) => std::mem::take(&mut directory.notes),
         }
     }
@@ -287,10 +262,10 @@ impl BrokerSource {
                     if let Some(part) = part {
                         part.start = Start::At(bundle.span.last.saturating_add(1));
                     }
-                    return Ok(Some(Item::Bundle(bundle)));
+                    return Ok(Some(Item::Records(Incoming::Bundle(bundle))));
                 }
                 Ok(None) => return Ok(None),
-                Err(error) if error.kind() == TankErrorKind::Lost && begun.elapsed() + ASK_AGAIN < self.patience => {
+                Err(error) if error.is_away() && begun.elapsed() + ASK_AGAIN < self.patience => {
                     tracing::warn!(%error, "the broker is asked again");
                     sleep(ASK_AGAIN).await;
                 }
@@ -315,7 +290,7 @@ impl BrokerSource {
                 part.start = Start::At(bounds.first);
                 self.reader = None;
                 return Ok(Some(Item::Missing {
-                    partition: part.partition,
+                    partition: i64::from(part.partition),
                     from: next,
                     to: bounds.first - 1,
                 }));
@@ -357,7 +332,7 @@ impl DirectorySource {
         let known = self.known.clone();
         let found = blocking(move || list_others(&topic, &known)).await?;
         for part in found.into_iter().filter(|part| part.first.is_some()) {
-            self.known.insert(part.partition);
+            self.known.insert(number(part.partition));
             self.ready.push_back(Item::Appeared(part));
         }
         Ok(())
@@ -381,11 +356,12 @@ impl DirectorySource {
             match found {
                 Found::Bundles(bundles) => {
                     idle = 0;
-                    self.ready.extend(bundles.into_iter().map(Item::Bundle));
+                    let bundles = bundles.into_iter().map(Incoming::Bundle);
+                    self.ready.extend(bundles.map(Item::Records));
                     self.files.push_back(files);
                 }
                 Found::Missing { from, to } => {
-                    let partition = files.partition;
+                    let partition = i64::from(files.partition);
                     self.ready.push_back(Item::Missing { partition, from, to });
                     self.files.push_back(files);
                 }

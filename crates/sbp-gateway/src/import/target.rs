@@ -6,17 +6,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use sbp_client::{Ack, Client, ClientError, FetchOptions, Writer, WriterOptions};
-use sbp_messages::{ErrorCode, Stream};
-use sbp_peers::tank::ReadBundle;
+use sbp_messages::{ErrorCode, KeyValue, Stream};
 use sbp_record::{MAX_BATCH_LENGTH, RecordsBuilder, inspect};
-use sbp_tank::Message;
 use sbp_types::{Offset, WriterId};
 use sha2::{Digest, Sha256};
 
 use super::error::ImportError;
+use super::item::{Incoming, Record};
+use super::numbering::{Numbering, Protocol};
 use super::{ImportOptions, PartitionReport};
-use crate::numbers::{Numbers, SEQUENCE, time_us};
-use crate::records::{damaged, number_at, one_at, only, positions};
+use crate::records::{damaged, one_at, only, positions};
 
 /// Bytes of a batch, about.
 const BATCH_BYTES: usize = 1 << 20;
@@ -86,13 +85,14 @@ impl Flight {
     }
 }
 
-/// Why a bundle is not taken to its end.
+/// Why records are not taken to the last.
 #[derive(Debug)]
 enum Stop {
-    /// The numbers go on elsewhere than the stream's say.
+    /// The places go on elsewhere than the stream says.
     Gap(u64),
     Unfit {
-        sequence: u64,
+        place: u64,
+        behind: Option<u64>,
         what: String,
     },
 }
@@ -104,11 +104,12 @@ pub(super) struct Target {
     name: Arc<str>,
     source: Arc<str>,
     place: String,
+    protocol: Protocol,
     writer: Writer,
-    numbers: Numbers,
+    numbering: Numbering,
     /// Records of the stream, those on their way included: the offset of the next one.
     stored: u64,
-    /// The number behind the last message that was dealt with; `None`: there was none yet.
+    /// The place behind the last record that was dealt with; `None`: there was none yet.
     next: Option<u64>,
     builder: RecordsBuilder,
     builder_bytes: usize,
@@ -122,30 +123,28 @@ impl Target {
     pub(super) async fn open(
         client: &Client,
         options: &ImportOptions,
-        source: &Arc<str>,
-        partition: u16,
+        (protocol, source): (Protocol, &Arc<str>),
+        partition: i64,
         name: &str,
     ) -> Result<Self, ImportError> {
-        let stream = find_or_create(client, name).await?;
-        let numbers = Numbers::of(&stream);
-        let standing = Standing::find(client, &stream, source, options).await?;
+        let stream = find_or_create(client, protocol, name).await?;
+        let numbering = Numbering::of(protocol, &stream);
+        let standing = Standing::find(client, &stream, (protocol, source), options).await?;
         let stored = standing.stored;
-        let last = match stored.checked_sub(1) {
-            Some(last) => Some(match number_at(client, stream.stream_id, numbers, last).await? {
-                Some(number) => number,
-                None => return Err(unnumbered(name, last)),
-            }),
-            None => None,
-        };
+        let next = numbering.behind(client, &stream, stored).await?;
+        if let (Some(last), None) = (stored.checked_sub(1), next) {
+            return Err(unnumbered(name, last));
+        }
         Ok(Self {
             client: client.clone(),
             name: Arc::from(name),
             source: Arc::clone(source),
-            place: format!("{}/{partition}", options.topic),
+            place: format!("{}/{}", options.topic, partition & 0xffff_ffff),
+            protocol,
             writer: standing.writer,
-            numbers,
+            numbering,
             stored,
-            next: last.and_then(|last| last.checked_add(1)),
+            next,
             builder: RecordsBuilder::new(),
             builder_bytes: 0,
             skips_unfit: options.skip_unfit,
@@ -161,108 +160,122 @@ impl Target {
         })
     }
 
-    /// The next message wanted, if any was imported.
+    /// The place of the next record wanted, if any was imported.
     pub(super) fn next(&self) -> Option<u64> {
         self.next
     }
 
-    /// Takes the messages of a bundle.
-    pub(super) async fn take(&mut self, bundle: &ReadBundle, flight: &mut Flight) -> Result<(), ImportError> {
+    /// Takes records.
+    pub(super) async fn take(&mut self, records: &Incoming, flight: &mut Flight) -> Result<(), ImportError> {
         loop {
-            match self.push_all(bundle, flight)? {
+            match self.push_all(records, flight)? {
                 None => return flight.make_room().await,
-                Some(Stop::Gap(sequence)) => self.number_from(sequence).await?,
-                Some(Stop::Unfit { sequence, what }) if self.skips_unfit => {
-                    tracing::warn!(place = self.place, sequence, what, "a message is left out");
+                Some(Stop::Gap(place)) => self.begin_anew(place, flight).await?,
+                Some(Stop::Unfit { place, behind, what }) if self.skips_unfit => {
+                    tracing::warn!(source = self.place, place, what, "a record of the source is left out");
                     self.report.unfit += 1;
-                    self.next = sequence.checked_add(1);
+                    match behind {
+                        // The next batch says where it is.
+                        Some(behind) if self.numbering.is_by_batch() => self.begin_anew(behind, flight).await?,
+                        behind => self.next = behind,
+                    }
                 }
-                Some(Stop::Unfit { sequence, what }) => {
+                Some(Stop::Unfit { place, what, .. }) => {
                     // What is before it counts as imported.
                     self.send(flight);
                     flight.land().await?;
-                    let place = self.place.clone();
-                    return Err(ImportError::Unfit { place, sequence, what });
+                    return Err(ImportError::Unfit {
+                        unit: self.protocol.unit(),
+                        place: self.place.clone(),
+                        sequence: place,
+                        what,
+                    });
                 }
             }
         }
     }
 
-    /// The source does not have these messages any more.
+    /// The source does not have these places any more.
     pub(super) async fn miss(&mut self, from: u64, to: u64, flight: &mut Flight) -> Result<(), ImportError> {
-        // What is gone before the first message was imported is not part of it.
+        // What is gone before the first record was imported is not part of it.
         if self.stored > 0 {
             if !self.skips_lost {
                 self.send(flight);
                 flight.land().await?;
-                let place = self.place.clone();
-                return Err(ImportError::Lost { place, from, to });
+                return Err(ImportError::Lost {
+                    unit: self.protocol.unit(),
+                    place: self.place.clone(),
+                    from,
+                    to,
+                });
             }
-            tracing::warn!(place = self.place, from, to, "messages are gone from the source");
+            tracing::warn!(source = self.place, from, to, "places are gone from the source");
             self.report.lost += (to - from).saturating_add(1);
         }
-        self.next = to.checked_add(1);
+        // Where each place counts, the next record says where it goes on.
+        if !self.numbering.is_by_batch() {
+            self.next = to.checked_add(1);
+        }
         Ok(())
     }
 
-    /// Gathers messages, and sends full batches; stops where something has to be done first.
-    fn push_all(&mut self, bundle: &ReadBundle, flight: &mut Flight) -> Result<Option<Stop>, ImportError> {
+    /// Gathers records, and sends full batches; stops where something has to be done first.
+    fn push_all(&mut self, records: &Incoming, flight: &mut Flight) -> Result<Option<Stop>, ImportError> {
         let mut stop = None;
-        bundle.for_each(|message| {
-            let is_behind = self.next.is_none_or(|next| message.sequence >= next);
+        records.for_each(|record| {
+            let is_behind = self.next.is_none_or(|next| record.place >= next);
             if stop.is_none() && is_behind {
-                stop = self.push(&message, flight).err();
+                stop = self.push(&record, flight).err();
             }
         })?;
         Ok(stop)
     }
 
-    fn push(&mut self, message: &Message<'_>, flight: &mut Flight) -> Result<(), Stop> {
-        let sequence = message.sequence;
-        let is_carried = self.numbers.is_carried_at(self.stored);
-        if !is_carried && (self.numbers.first.is_none() || self.numbers.at(self.stored) != Some(sequence)) {
-            return Err(Stop::Gap(sequence));
+    fn push(&mut self, record: &Record<'_>, flight: &mut Flight) -> Result<(), Stop> {
+        let Record { place, behind, .. } = *record;
+        if !self.numbering.fits(self.stored, self.next, place) {
+            return Err(Stop::Gap(place));
         }
-        let cost = message.content.len() + message.key.map_or(0, <[u8]>::len) + AROUND;
-        let unfit = |what| Stop::Unfit { sequence, what };
+        let cost = record.content.len() + record.key.map_or(0, <[u8]>::len) + AROUND;
+        let unfit = |what| Stop::Unfit { place, behind, what };
         if cost > LARGEST {
             return Err(unfit(format!("it has {cost} bytes, and a record may have {LARGEST}")));
         }
-        let Some(time) = time_us(message.time_ms) else {
+        if let Some(time_ms) = record.odd_time {
             return Err(unfit(format!(
-                "its time, {} ms, is beyond what a record's can be",
-                message.time_ms
+                "its time, {time_ms} ms, is beyond what a record's can be"
             )));
-        };
+        }
         if self.builder_bytes + cost > LARGEST {
             self.send(flight);
         }
-        let number = sequence.to_be_bytes();
-        let header = [(SEQUENCE, Some(number.as_slice()))];
-        let headers = if is_carried { header.as_slice() } else { &[] };
+        let number = place.to_be_bytes();
+        let header = self.numbering.header(self.stored, self.builder.is_empty());
+        let header = header.map(|name| (name, Some(number.as_slice())));
+        let headers = header.as_slice();
         let pushed = self
             .builder
-            .push(Some(message.content), message.key, Some(time), headers);
+            .push(Some(record.content), record.key, record.time_us, headers);
         pushed.map_err(|error| unfit(error.to_string()))?;
         self.builder_bytes += cost;
         self.stored += 1;
-        self.note(sequence);
+        self.note(place, behind);
         if self.builder_bytes >= BATCH_BYTES {
             self.send(flight);
         }
         Ok(())
     }
 
-    /// Counts a message.
-    fn note(&mut self, sequence: u64) {
+    /// Counts a record.
+    fn note(&mut self, place: u64, behind: Option<u64>) {
         let report = &mut self.report;
         report.imported += 1;
-        report.first.get_or_insert(sequence);
-        report.last = Some(sequence);
+        report.first.get_or_insert(place);
+        report.last = Some(place);
         if let Some(next) = self.next {
-            report.left_out += sequence - next;
+            report.left_out += place - next;
         }
-        self.next = sequence.checked_add(1);
+        self.next = behind;
     }
 
     /// Sends what is gathered.
@@ -283,13 +296,28 @@ impl Target {
         });
     }
 
-    /// The next record has another number than the stream's properties say: these say so before it is stored.
-    async fn number_from(&mut self, sequence: u64) -> Result<(), ImportError> {
-        match self.stored {
-            0 => self.numbers.first = Some(sequence),
-            stored => self.numbers.sparse_from = Some(stored),
+    /// The next record has another place than the stream's properties say: these say so before it is stored.
+    async fn begin_anew(&mut self, place: u64, flight: &mut Flight) -> Result<(), ImportError> {
+        if self.numbering.is_by_batch() {
+            self.send(flight);
+            flight.land().await?;
+            self.next = Some(place);
         }
-        self.stream.properties = Some(self.numbers.properties(&self.stream));
+        self.numbering.begin_anew(self.stored, place);
+        self.describe(self.numbering.properties(&self.stream)).await
+    }
+
+    /// What the stream stands for is sealed in the source: its properties say so.
+    pub(super) async fn seal(&mut self) -> Result<(), ImportError> {
+        match self.numbering.sealed(&self.stream) {
+            Some(properties) => self.describe(properties).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the stream these properties.
+    async fn describe(&mut self, properties: Vec<KeyValue>) -> Result<(), ImportError> {
+        self.stream.properties = Some(properties);
         let change = Stream {
             stream_id: self.stream.stream_id,
             properties: self.stream.properties.clone(),
@@ -303,11 +331,12 @@ impl Target {
 }
 
 /// The stream of that name. One that is not there is made, and keeps its records for ever.
-async fn find_or_create(client: &Client, name: &str) -> Result<Arc<Stream>, ImportError> {
+async fn find_or_create(client: &Client, protocol: Protocol, name: &str) -> Result<Arc<Stream>, ImportError> {
     let stream = match only(client.describe_streams(&[], &[name], None).await?) {
         Err(error) if error.code() == ErrorCode::NOT_FOUND => {
             let wanted = Stream {
                 name: name.to_owned(),
+                properties: protocol.properties(),
                 ..Stream::default()
             };
             only(client.create_streams(vec![wanted], None).await?)?
@@ -317,7 +346,7 @@ async fn find_or_create(client: &Client, name: &str) -> Result<Arc<Stream>, Impo
     match stream.schema {
         None => Ok(stream),
         Some(_) => Err(ImportError::Usage(format!(
-            "stream {name} has columns, and messages of TANK have none: name another stream with --stream"
+            "stream {name} has columns, and what is imported has none: rename that stream, or import into another one"
         ))),
     }
 }
@@ -333,7 +362,7 @@ impl Standing {
     async fn find(
         client: &Client,
         stream: &Stream,
-        source: &Arc<str>,
+        (protocol, source): (Protocol, &Arc<str>),
         options: &ImportOptions,
     ) -> Result<Self, ImportError> {
         let id = stream.stream_id;
@@ -342,7 +371,7 @@ impl Standing {
             offset,
             source_name: source.to_string(),
         };
-        let named = |base| writer_id(source, &options.topic, stream, base);
+        let named = |base| writer_id([protocol.word(), source, &options.topic], stream, base);
         // The writer's records begin at this offset: at the first, or where the service had forgotten the one before.
         let mut base = match last_batch(client, stream).await? {
             None => 0,
@@ -381,13 +410,13 @@ impl Standing {
 }
 
 /// The writer that imports a topic into a stream, from the record at `base` on.
-fn writer_id(source: &str, topic: &str, stream: &Stream, base: u64) -> WriterId {
+fn writer_id([word, source, topic]: [&str; 3], stream: &Stream, base: u64) -> WriterId {
     let mut hash = Sha256::new();
     let identity = stream
         .identity
         .map_or_else(String::new, |identity| identity.to_string());
     for part in [
-        "tank",
+        word,
         source,
         topic,
         &stream.stream_id.to_string(),
@@ -446,7 +475,7 @@ async fn last_batch(client: &Client, stream: &Stream) -> Result<Option<LastBatch
 
 fn unnumbered(stream: &str, offset: u64) -> ImportError {
     ImportError::Usage(format!(
-        "the last record of stream {stream}, at offset {offset}, has no number of a message: it was trimmed, or others have \
-         appended; import into another stream (--stream)"
+        "the last record of stream {stream}, at offset {offset}, does not say what it was in the source: it was trimmed, or \
+         others have appended; import into another stream, or delete this one"
     ))
 }

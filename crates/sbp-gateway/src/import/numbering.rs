@@ -1,0 +1,204 @@
+//! How the places of a source's records are kept with the records of a stream.
+//!
+//! Of TANK: as [`Numbers`] says. Of Pravega: as the gateway's segments do, so that clients of Pravega can be served from the
+//! stream. The first record of each batch has the header `pravega.at`, with the byte of the segment at which the batch begins as
+//! eight bytes, big-endian; an event is its content and the 8 bytes of its head. Bytes in front of that in the property
+//! `pravega.start` are gone.
+
+use sbp_client::{Client, FetchOptions};
+use sbp_messages::{KeyValue, Stream};
+use sbp_types::Offset;
+
+use super::error::ImportError;
+use crate::names::stream_of;
+use crate::numbers::{Numbers, SEQUENCE};
+use crate::records::{damaged, decode, number_at, one_at};
+
+/// The header with the byte of a segment at which a batch begins.
+const AT: &str = "pravega.at";
+/// The property that says that a stream stands for a segment, and its value.
+const KIND: (&str, &str) = ("pravega", "segment");
+/// The property with the first byte of a segment that there is.
+const START: &str = "pravega.start";
+/// The property of a segment that takes no more events.
+const SEALED: &str = "pravega.sealed";
+/// Bytes of a segment in front of an event's content.
+const HEAD: u64 = 8;
+
+/// Of which protocol a source is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Tank,
+    Pravega,
+}
+
+impl Protocol {
+    /// Its name.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Tank => "tank",
+            Self::Pravega => "pravega",
+        }
+    }
+
+    /// What has a place.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Self::Tank => "message",
+            Self::Pravega => "byte",
+        }
+    }
+
+    /// The stream for a partition.
+    pub(super) fn stream_of(self, topic: &str, partition: i64) -> String {
+        match self {
+            Self::Tank => stream_of(topic, u16::try_from(partition).unwrap_or(u16::MAX)),
+            // A segment's number is its own in its stream, whatever its epoch is.
+            Self::Pravega => format!("{topic}/{}", partition & 0xffff_ffff),
+        }
+    }
+
+    /// The properties of a stream that is made for a partition.
+    pub(super) fn properties(self) -> Option<Vec<KeyValue>> {
+        match self {
+            Self::Tank => None,
+            Self::Pravega => Some(vec![property(KIND.0, KIND.1)]),
+        }
+    }
+}
+
+/// The places of a stream's records.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Numbering {
+    Tank(Numbers),
+    /// With the first byte that there is, if it is not 0.
+    Pravega(Option<u64>),
+}
+
+impl Numbering {
+    /// As the stream's properties say.
+    pub(super) fn of(protocol: Protocol, stream: &Stream) -> Self {
+        match protocol {
+            Protocol::Tank => Self::Tank(Numbers::of(stream)),
+            Protocol::Pravega => {
+                let mut properties = stream.properties.iter().flatten();
+                let start = properties.find(|property| property.key == START);
+                Self::Pravega(start.and_then(|property| property.value.parse().ok()))
+            }
+        }
+    }
+
+    /// The place behind the last of so many records; `None`: it has none, or is gone.
+    pub(super) async fn behind(
+        self,
+        client: &Client,
+        stream: &Stream,
+        stored: u64,
+    ) -> Result<Option<u64>, ImportError> {
+        let Some(last) = stored.checked_sub(1) else {
+            return Ok(None);
+        };
+        match self {
+            Self::Tank(numbers) => {
+                let number = number_at(client, stream.stream_id, numbers, last).await?;
+                Ok(number.and_then(|number| number.checked_add(1)))
+            }
+            Self::Pravega(_) => end_of(client, stream, last).await,
+        }
+    }
+
+    /// Whether the record at this offset has this place, without anything being said anew. `next` is the place behind the record
+    /// before it.
+    pub(super) fn fits(self, offset: u64, next: Option<u64>, place: u64) -> bool {
+        match self {
+            Self::Tank(numbers) if numbers.is_carried_at(offset) => true,
+            Self::Tank(numbers) => numbers.first.is_some() && numbers.at(offset) == Some(place),
+            Self::Pravega(start) => next.or(start).unwrap_or(0) == place,
+        }
+    }
+
+    /// The header of the record at this offset, with its place.
+    pub(super) fn header(self, offset: u64, is_first_of_batch: bool) -> Option<&'static str> {
+        match self {
+            Self::Tank(numbers) => numbers.is_carried_at(offset).then_some(SEQUENCE),
+            Self::Pravega(_) => is_first_of_batch.then_some(AT),
+        }
+    }
+
+    /// Whether records in front of others that do not fit to them are in another batch.
+    pub(super) fn is_by_batch(self) -> bool {
+        matches!(self, Self::Pravega(_))
+    }
+
+    /// The record at this offset has a place that does not fit: says so.
+    pub(super) fn begin_anew(&mut self, offset: u64, place: u64) {
+        match self {
+            Self::Tank(numbers) if offset == 0 => numbers.first = Some(place),
+            Self::Tank(numbers) => numbers.sparse_from = Some(offset),
+            Self::Pravega(start) => *start = Some(place),
+        }
+    }
+
+    /// The properties that say so, beside the stream's others.
+    pub(super) fn properties(self, stream: &Stream) -> Vec<KeyValue> {
+        match self {
+            Self::Tank(numbers) => numbers.properties(stream),
+            Self::Pravega(start) => {
+                let start = start.unwrap_or(0).to_string();
+                with(stream, &[property(KIND.0, KIND.1), property(START, &start)])
+            }
+        }
+    }
+
+    /// The properties of a stream whose segment is sealed; `None`: they say so, or there is nothing to say.
+    pub(super) fn sealed(self, stream: &Stream) -> Option<Vec<KeyValue>> {
+        let is_said = stream
+            .properties
+            .iter()
+            .flatten()
+            .any(|property| property.key == SEALED);
+        (self.is_by_batch() && !is_said).then(|| with(stream, &[property(SEALED, "1")]))
+    }
+}
+
+fn property(key: &str, value: &str) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    }
+}
+
+/// A stream's properties, with these instead of those that it has of their names.
+fn with(stream: &Stream, own: &[KeyValue]) -> Vec<KeyValue> {
+    let properties = stream.properties.iter().flatten();
+    let others = properties.filter(|property| own.iter().all(|other| other.key != property.key));
+    others.chain(own).cloned().collect()
+}
+
+/// The byte behind the batch that has the record at `offset`; `None`: it does not say where it begins.
+async fn end_of(client: &Client, stream: &Stream, offset: u64) -> Result<Option<u64>, ImportError> {
+    let Ok(wanted) = i64::try_from(offset).map(Offset) else {
+        return Ok(None);
+    };
+    let options = FetchOptions {
+        max_wait: crate::records::CONFIRMED_WITHIN,
+        min_bytes: 1,
+        ..FetchOptions::default()
+    };
+    let fetched = client.fetch_one(one_at(stream.stream_id, wanted), options).await?;
+    let Some(last) = fetched.batches.last() else {
+        return Ok(None);
+    };
+    let batch = decode(&last.bytes)?;
+    let mut end = None;
+    for record in batch.records().map_err(|error| damaged(error.to_string()))? {
+        if record.offset == batch.base_offset() {
+            let mut headers = record.headers.clone();
+            let at = headers.find_map(|(name, value)| value.filter(|_| name == AT));
+            end = at.and_then(|at| at.try_into().ok()).map(u64::from_be_bytes);
+        }
+        let length = u64::try_from(record.value.map_or(0, <[u8]>::len)).unwrap_or(0);
+        end = end.and_then(|end| end.checked_add(HEAD)?.checked_add(length));
+    }
+    Ok(end)
+}
