@@ -654,6 +654,8 @@ class Server:
         placement_driver: str | Sequence[str] | None = None,
         tank: str | None = None,
         tank_token_file: str | PathLike[str] | None = None,
+        pravega: str | None = None,
+        pravega_token_file: str | PathLike[str] | None = None,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
@@ -695,6 +697,10 @@ class Server:
         ``tank_token_file`` is a file with the token by which all these clients are known to a server with ``auth``.
         Beside ``tls``, ``plain_listen`` is needed too.
 
+        ``pravega`` is the ``host:port`` (port 0: any) at which clients of Pravega are served from the streams of this
+        server, by a controller and a segment store in one: segment ``I`` of the stream ``SCOPE/STREAM`` is the stream
+        ``SCOPE/STREAM/I``. What holds for ``tank`` holds for it, and ``pravega_token_file`` is as ``tank_token_file``.
+
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``;
         ``ValueError`` for arguments that do not go together.
         """
@@ -713,6 +719,9 @@ class Server:
     @property
     def tank_address(self) -> str | None:
         """``host:port`` at which clients of TANK are served, if they are."""
+    @property
+    def pravega_address(self) -> str | None:
+        """``host:port`` at which clients of Pravega are served, for controller and segment store, if they are."""
     @property
     def error(self) -> BaseException | None:
         """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""

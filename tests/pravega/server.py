@@ -6,6 +6,7 @@ Needs Java 17 and Maven, which fetches the server (some 200 MB) once.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import signal
 import socket
@@ -93,13 +94,24 @@ writer.flush()
 """
 
 
-def write_with_wheel(server: Server) -> None:
-    """Has another client write. It is installed into an environment of its own; it is there for Python 3.8 to 3.11."""
+def wheel_python() -> Path:
+    """The Python of an environment that has the package `pravega`, which is there for Python 3.8 to 3.11."""
+    TARGET.mkdir(parents=True, exist_ok=True)
     python = TARGET / "wheel" / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", TARGET / "wheel"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "pravega==0.3.8"], check=True)
-    subprocess.run([python, "-c", WRITES.format(port=server.controller)], check=True, timeout=120)
+    ready = TARGET / "wheel" / "ready"
+    # Tests run in several processes, and one of them makes it.
+    with (TARGET / "wheel.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", TARGET / "wheel"], check=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", "pravega==0.3.8"], check=True)
+            ready.touch()
+    return python
+
+
+def write_with_wheel(server: Server) -> None:
+    """Has another client write."""
+    subprocess.run([wheel_python(), "-c", WRITES.format(port=server.controller)], check=True, timeout=120)
 
 
 def main() -> None:

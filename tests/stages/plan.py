@@ -149,6 +149,14 @@ LONG: Plan = (
     ),
     Stage("forks, exits, interrupts", ("{bin}/python -m tests.lifecycle --runs {runs}",), {}, 200),
     Stage("Pravega: a real server", (".ci/need mvn=maven", "{bin}/python -m tests.pravega.server")),
+    Stage(
+        "Pravega: its own clients with our server",
+        (
+            ".ci/need mvn=maven",
+            "{bin}/python -m tests.pravega.ours --client wheel",
+            "{bin}/python -m tests.pravega.ours --client java",
+        ),
+    ),
     Stage("dribblers, floods, idle connections", ("{bin}/python -m tests.long --connections {runs}",), {}, 10_000),
     Stage(
         "Spark: long tests",

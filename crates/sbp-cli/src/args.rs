@@ -151,6 +151,7 @@ Examples:
   sbp serve --data-dir ./data --audit audit.jsonl      writes down who changed what, and who was refused
   sbp serve --data-dir ./data --tank-listen 127.0.0.1:11011
   sbp serve --data-dir ./data --seastar-listen 127.0.0.1:10000
+  sbp serve --data-dir ./data --pravega-listen 127.0.0.1:9090
                                                        serves clients of TANK brokers too
   sbp serve --data-dir ./pd --role placement-driver    decides where streams are, and stores no records
   sbp serve --data-dir ./rs --role range-server --placement-driver 127.0.0.1:12378 --listen 127.0.0.1:12379

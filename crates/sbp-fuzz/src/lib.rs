@@ -6,6 +6,7 @@
 
 pub mod batch;
 pub mod bundle;
+pub mod controller;
 mod disk;
 pub mod frame;
 pub mod message;
@@ -84,6 +85,11 @@ pub const TARGETS: &[Target] = &[
         name: "pravega",
         run: pravega::run,
         seeds: pravega::seeds,
+    },
+    Target {
+        name: "controller",
+        run: controller::run,
+        seeds: controller::seeds,
     },
     #[cfg(feature = "names")]
     Target {

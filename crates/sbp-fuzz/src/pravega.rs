@@ -57,7 +57,7 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-fn bytes(digits: &str) -> Vec<u8> {
+pub(crate) fn bytes(digits: &str) -> Vec<u8> {
     let pairs = (0..digits.len() / 2).filter_map(|place| digits.get(2 * place..2 * place + 2));
     pairs.filter_map(|pair| u8::from_str_radix(pair, 16).ok()).collect()
 }

@@ -80,6 +80,11 @@ fn seastar() {
 }
 
 #[test]
+fn controller() {
+    play("controller", 10);
+}
+
+#[test]
 fn pravega() {
     play("pravega", 500);
 }

@@ -3,6 +3,9 @@
 //!
 //! Those and those fields alone that are used are here, by their numbers.
 
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
 use prost::Message;
 
 /// The service.
@@ -103,6 +106,17 @@ pub struct StreamConfig {
     /// What is removed from its beginning.
     #[prost(message, optional, tag = "3")]
     pub retention: Option<RetentionPolicy>,
+    /// By what it can be found.
+    #[prost(message, optional, tag = "4")]
+    pub tags: Option<Tags>,
+}
+
+/// What is told of a stream, as it was said when it was made.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Tags {
+    /// Each.
+    #[prost(string, repeated, tag = "1")]
+    pub tags: Vec<String>,
 }
 
 /// What became of a call that changes something: 0 is done, and other numbers depend on the call.
@@ -173,7 +187,7 @@ pub struct Successors {
     pub segments: Vec<Successor>,
 }
 
-/// The answer of `checkStreamExists` and `checkScopeExists`.
+/// The answer of `checkStreamExists`, `checkScopeExists` and `isSegmentValid`.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub struct Exists {
     /// Whether there is one.
@@ -230,6 +244,58 @@ pub struct Streams {
     pub continuation: Option<Continuation>,
     /// Whether there is such a scope.
     #[prost(int32, tag = "3")]
+    pub status: i32,
+}
+
+/// The request of `truncateStream`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct Cut {
+    /// The stream.
+    #[prost(message, optional, tag = "1")]
+    pub stream: Option<StreamInfo>,
+    /// Where each segment is to begin, by its number.
+    #[prost(btree_map = "int64, int64", tag = "2")]
+    pub offsets: BTreeMap<i64, i64>,
+}
+
+/// The answer of `getDelegationToken`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct DelegationToken {
+    /// The token.
+    #[prost(string, tag = "1")]
+    pub token: String,
+}
+
+/// A reader group. The request of `getReaderGroupConfig` and `deleteReaderGroup`, and of `createReaderGroup`, where more follows.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct GroupInfo {
+    /// The scope.
+    #[prost(string, tag = "1")]
+    pub scope: String,
+    /// The group.
+    #[prost(string, tag = "2")]
+    pub group: String,
+}
+
+/// The answer of `createReaderGroup`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct GroupMade {
+    /// What became of it; 0: there is such a group now.
+    #[prost(int32, tag = "1")]
+    pub status: i32,
+    /// Its configuration, which is the request of whoever made it.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub config: Bytes,
+}
+
+/// The answer of `getReaderGroupConfig`.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct GroupConfig {
+    /// Its configuration.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub config: Bytes,
+    /// 0: there is such a group.
+    #[prost(int32, tag = "2")]
     pub status: i32,
 }
 

@@ -29,6 +29,9 @@ use crate::tls::ServerTls;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a connection may take to say which of two protocols it speaks.
+const FIRST_BYTES: Duration = Duration::from_secs(10);
+
 /// The most connections that may be on their way to the serving thread. Without a limit, connections that ask once and
 /// leave would be accepted faster than they are served, and delay all others.
 const HANDOVERS: usize = 16;
@@ -63,6 +66,18 @@ pub trait Reception: Send + Sync + 'static {
         peer_name: Option<Arc<str>>,
         since: Instant,
     ) -> (<Self::Application as Application>::Endpoint, Self::Application);
+
+    /// What connections of another protocol begin with that are served at the same address, with [`Self::serve_other`]; `None`:
+    /// there is no other one. Only connections without TLS are looked at.
+    fn other_begins_with(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// Serves a connection of the other protocol until it is over. `reached`: the address that its peer has connected to.
+    fn serve_other(&self, link: Link, reached: SocketAddr) -> impl Future<Output = ()> + Send {
+        let _ = (link, reached);
+        std::future::ready(())
+    }
 }
 
 /// A connection that was let in, until it is over.
@@ -148,8 +163,7 @@ impl<R: Reception> Acceptor<R> {
                 Ok((stream, peer)) => {
                     pause = FIRST_PAUSE;
                     let address = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-                    let stop = (!is_plain).then(|| stop.clone());
-                    self.serve(stream, address, stop);
+                    self.serve(stream, address, is_plain, stop.clone());
                 }
                 Err(error) if is_exhausted(&error) => {
                     // The connection stays in the kernel's queue, so trying again at once would spin.
@@ -173,9 +187,9 @@ impl<R: Reception> Acceptor<R> {
     }
 
     /// Serves a connection in a task of its own. `stop` ends its handshake, where there is one.
-    fn serve(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, stop: Option<watch::Receiver<bool>>) {
+    fn serve(self: &Arc<Self>, stream: TcpStream, address: SocketAddr, is_plain: bool, stop: watch::Receiver<bool>) {
         let (mailbox, inbox) = mailbox();
-        let Some(admitted) = self.reception.admit(address, stop.is_some(), mailbox) else {
+        let Some(admitted) = self.reception.admit(address, !is_plain, mailbox) else {
             return;
         };
         if let Err(error) = accept_options(&stream) {
@@ -188,10 +202,16 @@ impl<R: Reception> Acceptor<R> {
         // The time that the peer may take to say who it is begins here, not when hands have been shaken.
         let since = Instant::now();
         let task = tokio::spawn(async move {
-            let arrived = match (&acceptor.settings.tls, stop) {
+            let arrived = match &acceptor.settings.tls {
                 // On the heap, and gone when it is over: a handshake takes more room than all else that a connection is.
-                (Some(tls), Some(stop)) => Box::pin(acceptor.shake_hands(tls, socket, address, stop)).await,
-                _ => Some((Link::plain(socket), None)),
+                Some(tls) if !is_plain => Box::pin(acceptor.shake_hands(tls, socket, address, stop)).await,
+                _ => match acceptor.reception.other_begins_with() {
+                    Some(prefix) => {
+                        let sorted = Box::pin(acceptor.sort(socket, prefix, stop)).await;
+                        sorted.map(|socket| (Link::plain(socket), None))
+                    }
+                    None => Some((Link::plain(socket), None)),
+                },
             };
             match arrived {
                 Some((link, peer_name)) if acceptor.reception.lets_in(&guard, address) => {
@@ -204,6 +224,26 @@ impl<R: Reception> Acceptor<R> {
             }
         });
         admitted.ends_with(task.abort_handle());
+    }
+
+    /// Serves a connection of the other protocol, until it is over or the server is told to stop; gives back one of another.
+    async fn sort(&self, socket: Socket, prefix: &[u8], mut stop: watch::Receiver<bool>) -> Option<Socket> {
+        let serve = async {
+            // One that says nothing is left to whoever serves the others: that has limits for it.
+            let begins = tokio::time::timeout(FIRST_BYTES, socket.begins_with(prefix)).await;
+            match (begins, socket.local_addr()) {
+                (Ok(Ok(true)), Ok(reached)) => {
+                    self.reception.serve_other(Link::plain(socket), reached).await;
+                    None
+                }
+                _ => Some(socket),
+            }
+        };
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stopped| *stopped) => None,
+            sorted = serve => sorted,
+        }
     }
 
     /// The handshake of TLS: within its time, and not after the server was told to stop. Who fails is logged, so that the

@@ -17,6 +17,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use crate::accept::{Acceptor, AcceptorSettings, Admitted, Entrance, Reception};
 use crate::application::Application;
 use crate::descriptors::Descriptors;
+use crate::link::Link;
 use crate::listen::{ListenError, listen};
 use crate::log_rate_limiter::LogRateLimiter;
 use crate::mailbox::Mailbox;
@@ -44,6 +45,19 @@ pub trait Host: Send + Sync + 'static {
         address: SocketAddr,
         since: Instant,
     ) -> (<Self::Application as Application>::Endpoint, Self::Application);
+
+    /// What connections of another protocol begin with that are served at the same address, with [`Self::serve_other`]; `None`:
+    /// there is no other one.
+    fn other_begins_with(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    /// Serves a connection of the other protocol until it is over. It is dropped when the server closes. `reached`: the address
+    /// that its client has connected to.
+    fn serve_other(&self, link: Link, reached: SocketAddr) -> impl Future<Output = ()> + Send {
+        let _ = (link, reached);
+        std::future::ready(())
+    }
 }
 
 /// What a connection of this host is told.
@@ -350,5 +364,13 @@ impl<H: Host> Reception for Doorkeeper<H> {
         since: Instant,
     ) -> (<H::Application as Application>::Endpoint, H::Application) {
         self.host.serve(guest.mailbox.clone(), address, since)
+    }
+
+    fn other_begins_with(&self) -> Option<&'static [u8]> {
+        self.host.other_begins_with()
+    }
+
+    fn serve_other(&self, link: Link, reached: SocketAddr) -> impl Future<Output = ()> + Send {
+        self.host.serve_other(link, reached)
     }
 }

@@ -1,6 +1,7 @@
 //! A connection's socket, remembered for as long as it is open.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
 /// How long sent bytes may stay unacknowledged, or a full window closed, before the kernel gives up. Without it that
 /// takes a quarter of an hour.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
+/// How often it is looked whether more of a connection's first bytes have come.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Sets on an accepted socket what [`crate::dial()`] sets on its own: no delay, because writes are batched here, and
 /// keep-alive and a limit for unacknowledged bytes, so that a dead machine is noticed whether or not bytes are under way.
@@ -74,6 +77,31 @@ impl Socket {
         let stream = self.stream.take().ok_or_else(gone)?.into_std()?;
         self.stream = Some(TcpStream::from_std(stream)?);
         Ok(())
+    }
+
+    /// Whether the first bytes that come are these, of which there are a few. They are there to be read afterwards.
+    pub(crate) async fn begins_with(&self, prefix: &[u8]) -> io::Result<bool> {
+        let stream = self.stream.as_ref().ok_or_else(gone)?;
+        let mut first = vec![0; prefix.len()];
+        loop {
+            let count = stream.peek(&mut first).await?;
+            let is_begun = count > 0
+                && prefix
+                    .iter()
+                    .zip(&first)
+                    .take(count)
+                    .all(|(wanted, came)| wanted == came);
+            if !is_begun || count == prefix.len() {
+                return Ok(is_begun);
+            }
+            // The system tells of bytes that are there, not of more of them.
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// The address that the peer has connected to.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.as_ref().ok_or_else(gone)?.local_addr()
     }
 
     fn stream(&mut self) -> io::Result<Pin<&mut TcpStream>> {

@@ -7,8 +7,19 @@ use std::thread;
 use crate::workspace::{Failure, host, root, run};
 
 /// The targets: binaries of `sbp-fuzz` without their `fuzz-`.
-const TARGETS: [&str; 11] = [
-    "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "seastar", "pravega", "names",
+const TARGETS: [&str; 12] = [
+    "frame",
+    "message",
+    "batch",
+    "session",
+    "recovery",
+    "stranger",
+    "bundle",
+    "tank",
+    "seastar",
+    "pravega",
+    "controller",
+    "names",
 ];
 
 /// Run when they are asked for by name: their builds take Arrow along, or the server, which is long for a smoke run.

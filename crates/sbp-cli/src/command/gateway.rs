@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sbp_gateway::pravega::PravegaServer;
 use sbp_gateway::seastar::SeastarServer;
 use sbp_gateway::tank::{TankConfig, TankServer};
 use sbp_http::ObservedServer;
@@ -24,6 +25,7 @@ pub(crate) fn run(gateway: &Gateway, terminal: &mut Terminal) -> Result<(), CliE
     for (protocol, listen) in [
         (Protocol::Tank, &gateway.tank_listen),
         (Protocol::Seastar, &gateway.seastar_listen),
+        (Protocol::Pravega, &gateway.pravega_listen),
     ] {
         let Some(listen) = listen else { continue };
         let config = TankConfig {
@@ -33,7 +35,12 @@ pub(crate) fn run(gateway: &Gateway, terminal: &mut Terminal) -> Result<(), CliE
             max_connections_per_address: gateway.limits.max_connections_per_address,
             max_held_bytes: gateway.limits.max_held_bytes,
         };
-        let one = One::start(protocol, &gateway.connection, &config)?;
+        let one = One::start(
+            protocol,
+            &gateway.connection,
+            &config,
+            gateway.pravega_advertise.as_ref(),
+        )?;
         // Whether there is such a service shows now, not when the first client comes.
         one.session.wait(one.session.client.connect(None))?;
         all.push(one);
@@ -52,6 +59,7 @@ pub(crate) fn run(gateway: &Gateway, terminal: &mut Terminal) -> Result<(), CliE
 enum Protocol {
     Tank,
     Seastar,
+    Pravega,
 }
 
 impl Protocol {
@@ -60,6 +68,7 @@ impl Protocol {
         match self {
             Self::Tank => "TANK",
             Self::Seastar => "Seastar RPC",
+            Self::Pravega => "Pravega",
         }
     }
 
@@ -68,6 +77,7 @@ impl Protocol {
         match self {
             Self::Tank => "--tank-listen",
             Self::Seastar => "--seastar-listen",
+            Self::Pravega => "--pravega-listen",
         }
     }
 }
@@ -85,6 +95,7 @@ struct One {
 enum Server {
     Tank(TankServer),
     Seastar(SeastarServer),
+    Pravega(PravegaServer),
 }
 
 /// What `sbp serve` was told of clients of other protocols.
@@ -94,6 +105,8 @@ struct AskedOne {
     protocol: Protocol,
     config: TankConfig,
     token_file: Option<PathBuf>,
+    /// Where clients of Pravega are sent.
+    advertise: Option<(String, u16)>,
 }
 
 impl Asked {
@@ -103,6 +116,7 @@ impl Asked {
         for (protocol, listen, token_file) in [
             (Protocol::Tank, &told.tank_listen, &told.tank_token_file),
             (Protocol::Seastar, &told.seastar_listen, &told.seastar_token_file),
+            (Protocol::Pravega, &told.pravega_listen, &told.pravega_token_file),
         ] {
             let Some(listen) = listen.clone() else { continue };
             if serve.role == Role::RangeServer {
@@ -123,6 +137,7 @@ impl Asked {
                 protocol,
                 config,
                 token_file,
+                advertise: told.pravega_advertise.clone(),
             });
         }
         Ok(Self(all))
@@ -151,16 +166,23 @@ impl AskedOne {
             token_file: self.token_file,
             token_in_clear: false,
         };
-        One::start(self.protocol, &connection, &self.config)
+        One::start(self.protocol, &connection, &self.config, self.advertise.as_ref())
     }
 }
 
 impl One {
-    fn start(protocol: Protocol, connection: &Connection, config: &TankConfig) -> Result<Self, CliError> {
+    /// `advertise` is where clients of Pravega are sent, if it is said.
+    fn start(
+        protocol: Protocol,
+        connection: &Connection,
+        config: &TankConfig,
+        advertise: Option<&(String, u16)>,
+    ) -> Result<Self, CliError> {
         let session = Session::new(connection)?;
         let server = match protocol {
             Protocol::Tank => Server::Tank(TankServer::start(&session.client, config)?),
             Protocol::Seastar => Server::Seastar(SeastarServer::start(&session.client, config)?),
+            Protocol::Pravega => Server::Pravega(PravegaServer::start_at(&session.client, config, advertise.cloned())?),
         };
         Ok(Self {
             protocol,
@@ -173,6 +195,7 @@ impl One {
         match &self.server {
             Server::Tank(server) => server.address(),
             Server::Seastar(server) => server.address(),
+            Server::Pravega(server) => server.address(),
         }
     }
 
@@ -180,6 +203,7 @@ impl One {
         match self.server {
             Server::Tank(server) => self.session.wait(server.close()),
             Server::Seastar(server) => self.session.wait(server.close()),
+            Server::Pravega(server) => self.session.wait(server.close()),
         }
     }
 }

@@ -10,6 +10,7 @@ mod import_pravega;
 mod logs;
 mod manage;
 mod pages;
+mod pravega;
 mod proxy;
 mod records;
 mod roles;

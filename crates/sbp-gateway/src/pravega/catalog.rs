@@ -23,6 +23,8 @@ const MADE: &str = "pravega.made";
 const SEALED: &str = "pravega.sealed";
 /// The property with the offset, in bytes, at which what is left of a segment begins.
 const START: &str = "pravega.start";
+/// The property of a stream's first segment with the number of its segments. Streams that are made segment by segment have none.
+pub(crate) const COUNT: &str = "pravega.segments";
 /// What stands before an attribute's name, in hexadecimal digits, in the property that holds it.
 const ATTRIBUTE: &str = "pravega.attribute.";
 /// The value of an attribute that is not there.
@@ -113,11 +115,26 @@ impl Scopes {
         self.0.get(&segment.scope)?.streams.get(&segment.stream)?.get(&number)
     }
 
-    /// A stream's segments, if there is such a stream: one that has its first segment, which is made last and deleted first.
+    /// A stream's segments, if there is such a stream: one whose segments are all there.
     pub(crate) fn stream(&self, scope: &str, stream: &str) -> Option<&Segments> {
         let segments = self.0.get(scope)?.streams.get(stream)?;
-        segments.contains_key(&0).then_some(segments)
+        is_whole(segments).then_some(segments)
     }
+
+    /// How many segments a stream is to have, whether they are there or not.
+    pub(crate) fn planned(&self, scope: &str, stream: &str) -> Option<i32> {
+        planned(self.0.get(scope)?.streams.get(stream)?)
+    }
+}
+
+/// Whether these are all segments of a stream.
+pub(crate) fn is_whole(segments: &Segments) -> bool {
+    let count = planned(segments).unwrap_or(1);
+    segments.contains_key(&0) && usize::try_from(count).is_ok_and(|count| segments.len() >= count)
+}
+
+fn planned(segments: &Segments) -> Option<i32> {
+    segments.get(&0)?.property(COUNT)?.parse().ok()
 }
 
 impl Meaning for Scopes {
@@ -176,6 +193,16 @@ impl Catalog {
         self.streams.all().await
     }
 
+    /// All scopes as they are now.
+    pub(crate) async fn scopes_now(&self) -> Result<Arc<Scopes>, ClientError> {
+        self.streams.all_with(|_| false).await
+    }
+
+    /// All scopes, with this one among them, if there is such a scope now.
+    pub(crate) async fn scopes_with_scope(&self, scope: &str) -> Result<Arc<Scopes>, ClientError> {
+        self.streams.all_with(|scopes| scopes.0.contains_key(scope)).await
+    }
+
     /// All scopes, in which this stream is, if there is such a stream now.
     pub(crate) async fn scopes_with(&self, scope: &str, stream: &str) -> Result<Arc<Scopes>, ClientError> {
         self.streams
@@ -207,7 +234,28 @@ impl Catalog {
     /// Makes a segment.
     pub(crate) async fn create(&self, name: &str, kind: Kind) -> Result<Making, ClientError> {
         let stream = Segment::parse(name).and_then(|segment| stream_of(&segment));
-        self.make(stream, kind.word(), &[]).await
+        let Some(stream) = stream else {
+            return Ok(Making::Invalid);
+        };
+        let made = self.make(vec![marked(stream, kind.word(), &[])]).await?;
+        Ok(made.first().copied().unwrap_or(Making::Invalid))
+    }
+
+    /// Makes segments, with more properties than every one has. What becomes of each; none, if one of them cannot be.
+    pub(crate) async fn create_all(
+        &self,
+        segments: &[Segment],
+        properties: &[(&str, String)],
+    ) -> Result<Vec<Making>, ClientError> {
+        let names: Option<Vec<_>> = segments.iter().map(stream_of).collect();
+        let streams = names.into_iter().flatten();
+        let streams: Vec<_> = streams
+            .map(|name| marked(name, Kind::Bytes.word(), properties))
+            .collect();
+        match streams.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.make(streams).await,
+        }
     }
 
     /// Deletes a segment with all that is in it; whether there was one.
@@ -276,54 +324,26 @@ impl Catalog {
 
     /// Makes a scope.
     pub(crate) async fn create_scope(&self, scope: &str) -> Result<Making, ClientError> {
-        self.make(scope_stream(scope), SCOPE, &[]).await
-    }
-
-    /// Deletes the stream that stands for a scope; whether there was one.
-    pub(crate) async fn delete_scope(&self, marker: StreamId) -> Result<bool, ClientError> {
-        self.delete_stream(marker).await
-    }
-
-    /// Makes a segment with more properties than every one has.
-    pub(crate) async fn create_with(
-        &self,
-        segment: &Segment,
-        properties: &[(&str, String)],
-    ) -> Result<Making, ClientError> {
-        self.make(stream_of(segment), Kind::Bytes.word(), properties).await
-    }
-
-    async fn make(
-        &self,
-        name: Option<String>,
-        kind: &str,
-        properties: &[(&str, String)],
-    ) -> Result<Making, ClientError> {
-        let Some(name) = name else { return Ok(Making::Invalid) };
-        let made = unique_writer_id();
-        let own = [
-            (KIND, kind.to_owned()),
-            (MADE, format!("{:016x}{:016x}", made.high, made.low)),
-        ];
-        let properties = own.iter().chain(properties).map(|(key, value)| KeyValue {
-            key: (*key).to_owned(),
-            value: value.clone(),
-        });
-        let wanted = Stream {
-            name,
-            properties: Some(properties.collect()),
-            ..Stream::default()
+        let Some(stream) = scope_stream(scope) else {
+            return Ok(Making::Invalid);
         };
-        let created = self.client.create_streams(vec![wanted], None).await;
+        let made = self.make(vec![marked(stream, SCOPE, &[])]).await?;
+        Ok(made.first().copied().unwrap_or(Making::Invalid))
+    }
+
+    async fn make(&self, streams: Vec<Stream>) -> Result<Vec<Making>, ClientError> {
+        let created = self.client.create_streams(streams, None).await;
         self.streams.forget();
-        match only(created?) {
+        let created = created?.into_iter().map(|created| match created {
             Ok(_) => Ok(Making::Made),
             Err(error) if error.code() == ErrorCode::ALREADY_EXISTS => Ok(Making::Exists),
             Err(error) => Err(error),
-        }
+        });
+        created.collect()
     }
 
-    async fn delete_stream(&self, stream: StreamId) -> Result<bool, ClientError> {
+    /// Deletes the stream that stands for something; whether there was one.
+    pub(crate) async fn delete_stream(&self, stream: StreamId) -> Result<bool, ClientError> {
         let deleted = self.client.delete_streams(&[stream], None).await;
         self.streams.forget();
         match only(deleted?) {
@@ -385,6 +405,24 @@ impl Catalog {
     }
 }
 
+/// The settings of a stream that stands for something.
+fn marked(name: String, kind: &str, properties: &[(&str, String)]) -> Stream {
+    let made = unique_writer_id();
+    let own = [
+        (KIND, kind.to_owned()),
+        (MADE, format!("{:016x}{:016x}", made.high, made.low)),
+    ];
+    let properties = own.iter().chain(properties).map(|(key, value)| KeyValue {
+        key: (*key).to_owned(),
+        value: value.clone(),
+    });
+    Stream {
+        name,
+        properties: Some(properties.collect()),
+        ..Stream::default()
+    }
+}
+
 fn attribute_key(id: WriterId) -> String {
     format!("{ATTRIBUTE}{:032x}", id.0)
 }
@@ -425,6 +463,7 @@ mod tests {
             stream(7, "direct/st/0", &[(KIND, "segment")]),
             stream(8, "sc/half/1", &[(KIND, "segment")]),
             stream(9, "sc/strange/0", &[(KIND, "something")]),
+            stream(10, "sc/two/0", &[(KIND, "segment"), (COUNT, "2")]),
         ]);
         let names: Vec<_> = scopes
             .0
@@ -456,6 +495,11 @@ mod tests {
             Some(Kind::Table)
         );
         assert!(named("sc/st/0.#epoch.1").is_none() && named("sc/strange/0.#epoch.0").is_none());
+        assert_eq!(
+            (scopes.planned("sc", "two"), scopes.planned("sc", "st")),
+            (Some(2), None)
+        );
+        assert!(scopes.stream("sc", "two").is_none(), "one of two segments is missing");
         assert!(scopes.stream("sc", "half").is_none() && scopes.stream("sc", "unmarked").is_none());
     }
 }

@@ -1,7 +1,69 @@
-//! A Pravega server in front of an SBP service.
+//! A Pravega server in front of an SBP service: what its clients append is appended to streams, and what they read is read from
+//! them.
+//!
+//! A segment `scope/stream/I.#epoch.0` is the stream `scope/stream/I`. Each event is acknowledged when the service has stored it,
+//! and stored once, by whatever gateway: the service itself tells a writer's repeats.
 
-// What the segment store and the controller share; both come with the listener.
-#![allow(dead_code)]
-
+mod answer;
+mod append;
 mod catalog;
+mod command;
+mod connection;
+mod controller;
+mod failed;
+mod listener;
 mod names;
+mod pacing;
+mod read;
+mod segment;
+mod segments;
+mod table;
+
+use std::sync::Arc;
+
+use sbp_client::Client;
+use sbp_grpc::Status;
+
+use self::append::Appending;
+use self::catalog::Catalog;
+use self::failed::Failed;
+pub use self::listener::{PravegaConfig, PravegaError, PravegaServer};
+use self::segments::Segments;
+use self::table::Tables;
+use crate::watch::Watch;
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    catalog: Arc<Catalog>,
+    segments: Arc<Segments>,
+    appending: Appending,
+    tables: Tables,
+    watch: Watch,
+}
+
+impl Shared {
+    fn new(client: &Client) -> Self {
+        let catalog = Arc::new(Catalog::new(client.clone()));
+        let segments = Arc::new(Segments::new(client.clone()));
+        Self {
+            appending: Appending::new(client.clone(), Arc::clone(&catalog), Arc::clone(&segments)),
+            catalog,
+            segments,
+            tables: Tables::new(client.clone()),
+            watch: Watch::new(client.clone()),
+            client: client.clone(),
+        }
+    }
+}
+
+impl controller::Store for Shared {
+    async fn truncate(&self, segment: &str, offset: i64) -> Result<bool, Status> {
+        self.truncate_at(segment, offset).await.map_err(|failed| match failed {
+            Failed::Client(error) => Status::unavailable(error.to_string()),
+            Failed::Told(why) => Status::out_of_range(why),
+            Failed::Nonsense(why) => Status::invalid_argument(why),
+        })
+    }
+}

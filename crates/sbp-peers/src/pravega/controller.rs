@@ -136,7 +136,7 @@ impl Controller {
                 segments,
                 ..ScalingPolicy::default()
             }),
-            retention: None,
+            ..StreamConfig::default()
         };
         let words = [
             FAILED,

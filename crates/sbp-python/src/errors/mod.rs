@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyModule};
 use sbp_client::codes;
 use sbp_client::{ClientError, ErrorKind};
-use sbp_gateway::tank::TankError as TankListenError;
 use sbp_messages::{ErrorCode, Retry};
 use sbp_peers::seastar::HostError;
 use sbp_proxy::{ListenError, ProxyError};
@@ -73,16 +72,6 @@ pub(crate) fn from_start(py: Python<'_>, error: &StartError) -> PyErr {
         | StartError::Tls(_)
         | StartError::Access(_) => codes::BAD_SERVER_CONFIG,
         _ => codes::SERVER_NOT_STARTED,
-    };
-    local(py, code, &with_causes(error))
-}
-
-/// The exception for a TANK broker that did not start.
-pub(crate) fn from_tank_listener(py: Python<'_>, error: &TankListenError) -> PyErr {
-    let code = match error {
-        TankListenError::Listen(ListenError::PortTaken { .. }) => codes::PORT_TAKEN,
-        TankListenError::Listen(ListenError::System { .. }) => codes::SERVER_NOT_STARTED,
-        _ => codes::BAD_SERVER_CONFIG,
     };
     local(py, code, &with_causes(error))
 }

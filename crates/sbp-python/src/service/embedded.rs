@@ -1,4 +1,4 @@
-//! A running server, and the TANK broker in front of its streams where one was asked for.
+//! A running server, and what is in front of its streams for clients of other protocols, where that was asked for.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use sbp_client::{Client, ClientConfig, TokenSource};
-use sbp_gateway::tank::{TankConfig, TankError, TankServer};
+use sbp_gateway::pravega::PravegaServer;
+use sbp_gateway::tank::TankServer;
 use sbp_http::{HttpConfig, ObservedServer};
+use sbp_peers::seastar::{HostConfig, HostError};
 use sbp_server::{ServerConfig, ShutdownError, StartError};
 use tokio::runtime::Handle;
 
@@ -20,13 +22,14 @@ use crate::process::fork::Holder;
 pub(super) struct Configuration {
     pub(super) server: ServerConfig,
     pub(super) http: Option<HttpConfig>,
-    pub(super) tank: Option<TankRequest>,
+    pub(super) tank: Option<GatewayRequest>,
+    pub(super) pravega: Option<GatewayRequest>,
 }
 
-/// How clients of TANK are served.
+/// How clients of another protocol are served.
 #[derive(Clone)]
-pub(super) struct TankRequest {
-    pub(super) config: TankConfig,
+pub(super) struct GatewayRequest {
+    pub(super) config: HostConfig,
     /// The file with the token by which they are known to the server.
     pub(super) token: Option<PathBuf>,
 }
@@ -34,21 +37,23 @@ pub(super) struct TankRequest {
 /// Why nothing was started.
 pub(super) enum StartFailure {
     Server(StartError),
-    Tank(TankError),
-    /// It has no address without TLS.
-    TlsAlone,
+    Gateway(HostError),
+    /// It has no address without TLS, which this argument needs.
+    TlsAlone(&'static str),
 }
 
 impl StartFailure {
     pub(super) fn into_python(self, py: Python<'_>) -> PyErr {
         match self {
             Self::Server(error) => errors::from_start(py, &error),
-            Self::Tank(error) => errors::from_tank_listener(py, &error),
-            Self::TlsAlone => errors::bad_server_config(
-                py,
-                "tank= reaches its server without TLS, inside this machine: give plain_listen=\"127.0.0.1:0\" beside tls=, or \
-                 use `sbp gateway`",
-            ),
+            Self::Gateway(error) => errors::from_host(py, &error),
+            Self::TlsAlone(argument) => {
+                let message = format!(
+                    "{argument} reaches its server without TLS, inside this machine: give plain_listen=\"127.0.0.1:0\" beside \
+                     tls=, or use `sbp gateway`"
+                );
+                errors::bad_server_config(py, &message)
+            }
         }
     }
 }
@@ -56,51 +61,120 @@ impl StartFailure {
 /// A server that runs.
 pub(super) struct Embedded {
     server: ObservedServer,
-    tank: Option<Tank>,
+    tank: Option<Gateway<TankServer>>,
+    pravega: Option<Gateway<PravegaServer>>,
 }
 
-/// A TANK broker, and the client of the server that it answers from.
-struct Tank {
-    broker: TankServer,
+/// A server for clients of another protocol, and the client of the server of streams that it answers from.
+struct Gateway<S> {
+    front: S,
     client: Client,
     runtime: Handle,
     is_closed: AtomicBool,
 }
 
+/// What clients of another protocol connect to.
+trait Front: Sized {
+    /// The argument of Python that asks for it.
+    const ARGUMENT: &'static str;
+
+    fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError>;
+    fn descriptors(&self) -> Vec<RawFd>;
+    async fn close(&self);
+}
+
+impl Front for TankServer {
+    const ARGUMENT: &'static str = "tank=";
+
+    fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError> {
+        Self::start(client, config)
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.descriptors()
+    }
+
+    async fn close(&self) {
+        self.close().await;
+    }
+}
+
+impl Front for PravegaServer {
+    const ARGUMENT: &'static str = "pravega=";
+
+    fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError> {
+        Self::start(client, config)
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.descriptors()
+    }
+
+    async fn close(&self) {
+        self.close().await;
+    }
+}
+
 impl Embedded {
-    /// Starts everything, or nothing. `runtime` is where the broker runs; waits for the disk.
+    /// Starts everything, or nothing. `runtime` is where gateways run; waits for the disk.
     pub(super) fn start(wanted: &Configuration, runtime: &Handle) -> Result<Self, StartFailure> {
         let server =
             ObservedServer::start(wanted.server.clone(), wanted.http.as_ref()).map_err(StartFailure::Server)?;
         let tank = wanted.tank.as_ref();
-        let tank = tank.map(|tank| Tank::start(&server, tank, runtime)).transpose()?;
-        Ok(Self { server, tank })
+        let tank = tank.map(|tank| Gateway::start(&server, tank, runtime)).transpose()?;
+        let pravega = wanted.pravega.as_ref();
+        let pravega = pravega.map(|pravega| Gateway::start(&server, pravega, runtime));
+        // Whoever was started is dropped, and so ended, when another one is not.
+        let mut started = Self {
+            server,
+            tank,
+            pravega: None,
+        };
+        started.pravega = pravega.transpose()?;
+        Ok(started)
     }
 
     /// Where clients of TANK connect.
     pub(super) fn tank_address(&self) -> Option<SocketAddr> {
-        self.tank.as_ref().map(|tank| tank.broker.address())
+        self.tank.as_ref().map(|tank| tank.front.address())
     }
 
-    /// Ends the broker, whose clients are told first, and the server that it needs.
+    /// Where clients of Pravega connect.
+    pub(super) fn pravega_address(&self) -> Option<SocketAddr> {
+        self.pravega.as_ref().map(|pravega| pravega.front.address())
+    }
+
+    /// Ends the gateways, whose clients are told first, and the server that they need.
     pub(super) fn shutdown(&self) -> Result<(), ShutdownError> {
+        self.close_gateways();
+        self.server.shutdown()
+    }
+
+    fn close_gateways(&self) {
         if let Some(tank) = &self.tank {
             tank.close();
         }
-        self.server.shutdown()
+        if let Some(pravega) = &self.pravega {
+            pravega.close();
+        }
     }
 }
 
-impl Tank {
-    fn start(server: &ObservedServer, wanted: &TankRequest, runtime: &Handle) -> Result<Self, StartFailure> {
-        let inside = server.address_inside().ok_or(StartFailure::TlsAlone)?;
+impl<S: Front> Gateway<S> {
+    fn start(server: &ObservedServer, wanted: &GatewayRequest, runtime: &Handle) -> Result<Self, StartFailure> {
+        let alone = StartFailure::TlsAlone(S::ARGUMENT);
+        let Some(inside) = server.address_inside() else {
+            return Err(alone);
+        };
         // An address of a socket is one that clients can read.
-        let mut config = ClientConfig::new(&inside.to_string()).map_err(|_| StartFailure::TlsAlone)?;
+        let Ok(mut config) = ClientConfig::new(&inside.to_string()) else {
+            return Err(alone);
+        };
         config.token = wanted.token.clone().map(TokenSource::file);
         let client = Client::new(config, runtime.clone());
-        let broker = TankServer::start(&client, &wanted.config).map_err(StartFailure::Tank)?;
+        let front = S::start(&client, &wanted.config).map_err(StartFailure::Gateway)?;
         Ok(Self {
-            broker,
+            front,
             client,
             runtime: runtime.clone(),
             is_closed: AtomicBool::new(false),
@@ -110,10 +184,16 @@ impl Tank {
     fn close(&self) {
         if !self.is_closed.swap(true, Ordering::Relaxed) {
             self.runtime.block_on(async {
-                self.broker.close().await;
+                self.front.close().await;
                 self.client.close().await;
             });
         }
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        let mut all = self.front.descriptors();
+        all.extend(self.client.descriptors());
+        all
     }
 }
 
@@ -127,19 +207,15 @@ impl Deref for Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if let Some(tank) = &self.tank {
-            tank.close();
-        }
+        self.close_gateways();
     }
 }
 
 impl Holder for Embedded {
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.server.descriptors();
-        if let Some(tank) = &self.tank {
-            all.extend(tank.broker.descriptors());
-            all.extend(tank.client.descriptors());
-        }
+        all.extend(self.tank.iter().flat_map(Gateway::descriptors));
+        all.extend(self.pravega.iter().flat_map(Gateway::descriptors));
         all
     }
 

@@ -8,9 +8,9 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use sbp_client::ServerAddress;
-use sbp_gateway::tank::TankConfig;
 use sbp_http::HttpConfig;
 use sbp_locks::Mutex;
+use sbp_peers::seastar::HostConfig;
 use sbp_python_macros::stub_docs;
 use sbp_server::{AccessConfig, Durability, JwtConfig, KeySource, Roles, ServerConfig};
 
@@ -19,7 +19,7 @@ use crate::interpreter::imports;
 use crate::interpreter::once::interned;
 use crate::process::fork::{self, Generation};
 use crate::process::{logging, runtime};
-use crate::service::embedded::{Configuration, Embedded, TankRequest};
+use crate::service::embedded::{Configuration, Embedded, GatewayRequest};
 use crate::time;
 use crate::tls::Tls;
 
@@ -175,29 +175,45 @@ fn roles(py: Python<'_>, role: &str, placement_driver: Option<Addresses>) -> PyR
     }
 }
 
-/// How clients of TANK are served, if they are.
-fn tank(
-    listen: Option<String>,
-    token: Option<PathBuf>,
+/// How clients of another protocol are served, if they are. The first two are its name, and its name in arguments.
+fn gateway(
+    (protocol, argument): (&str, &str),
+    (listen, token): (Option<String>, Option<PathBuf>),
     role: &str,
     insecure_listen: bool,
     max_connections: Option<usize>,
-) -> PyResult<Option<TankRequest>> {
+) -> PyResult<Option<GatewayRequest>> {
     let Some(listen) = listen else {
-        let error = || PyValueError::new_err("tank_token_file= is for clients of TANK: give tank= too");
+        let error = || {
+            let message = format!("{argument}_token_file= is for clients of {protocol}: give {argument}= too");
+            PyValueError::new_err(message)
+        };
         return token.map_or(Ok(None), |_| Err(error()));
     };
     if role == "range-server" {
-        let message = "tank= is for servers that are a placement driver: beside a range server alone use `sbp gateway`";
+        let message = format!(
+            "{argument}= is for servers that are a placement driver: beside a range server alone use `sbp gateway`"
+        );
         return Err(PyValueError::new_err(message));
     }
-    let mut config = TankConfig::new(&listen);
+    let mut config = HostConfig::new(&listen);
     config.insecure_listen = insecure_listen;
     if let Some(count) = max_connections {
         config.max_connections = count;
         config.max_connections_per_address = count;
     }
-    Ok(Some(TankRequest { config, token }))
+    Ok(Some(GatewayRequest { config, token }))
+}
+
+/// How the status page is served.
+fn http(listen: String, hosts: Option<Vec<String>>, insecure_listen: bool, per_stream: bool) -> HttpConfig {
+    HttpConfig {
+        listen,
+        hosts: hosts.unwrap_or_default(),
+        insecure_listen,
+        per_stream,
+        ..HttpConfig::default()
+    }
 }
 
 /// As clients write it.
@@ -215,7 +231,7 @@ impl Server {
         max_connections = None, retention_interval = None, shutdown_grace = None, tls = None, plain_listen = None, auth = None,
         jwks = None, jwt_issuer = None, jwt_audience = None, audit = None, http = None, http_hosts = None,
         metrics_per_stream = false, max_unauthenticated_connections = None, jwks_ca = None, role = "both",
-        placement_driver = None, tank = None, tank_token_file = None,
+        placement_driver = None, tank = None, tank_token_file = None, pravega = None, pravega_token_file = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -244,9 +260,13 @@ impl Server {
         placement_driver: Option<Addresses>,
         tank: Option<String>,
         tank_token_file: Option<PathBuf>,
+        pravega: Option<String>,
+        pravega_token_file: Option<PathBuf>,
     ) -> PyResult<Self> {
         let durability = self::durability(durability)?;
-        let tank = self::tank(tank, tank_token_file, role, insecure_listen, max_connections)?;
+        let asked = |protocol, told| gateway(protocol, told, role, insecure_listen, max_connections);
+        let tank = asked(("TANK", "tank"), (tank, tank_token_file))?;
+        let pravega = asked(("Pravega", "pravega"), (pravega, pravega_token_file))?;
         let roles = roles(py, role, placement_driver)?;
         // One with both roles has no other servers to talk to.
         let peer_tls = tls.as_ref().filter(|_| roles != Roles::Both).map(Tls::client);
@@ -277,17 +297,12 @@ impl Server {
         if let Some(grace) = time::duration(shutdown_grace)? {
             config.shutdown_grace = grace;
         }
-        let http = http.map(|listen| HttpConfig {
-            listen,
-            hosts: http_hosts.unwrap_or_default(),
-            insecure_listen,
-            per_stream: metrics_per_stream,
-            ..HttpConfig::default()
-        });
+        let http = http.map(|listen| self::http(listen, http_hosts, insecure_listen, metrics_per_stream));
         let configuration = Configuration {
             server: config,
             http,
             tank,
+            pravega,
         };
         let server = Self {
             state: Mutex::new(State::Configured(Box::new(configuration))),
@@ -331,6 +346,11 @@ impl Server {
     #[getter]
     fn tank_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self.running(py)?.tank_address().map(|address| address.to_string()))
+    }
+
+    #[getter]
+    fn pravega_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.running(py)?.pravega_address().map(|address| address.to_string()))
     }
 
     #[getter]

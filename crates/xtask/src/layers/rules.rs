@@ -51,7 +51,7 @@ pub(super) const EDGES: [(&str, &str); 31] = [
     ("sbp-seastar", "sbp-wire"),
     ("sbp-pravega", "sbp-wire"),
     ("sbp-peers", "sbp-types sbp-locks sbp-wire sbp-transport sbp-record sbp-grpc sbp-tank sbp-seastar sbp-pravega"),
-    ("sbp-gateway", "sbp-types sbp-locks sbp-wire sbp-transport sbp-messages sbp-record sbp-client sbp-tank sbp-seastar sbp-pravega sbp-peers"),
+    ("sbp-gateway", "sbp-types sbp-locks sbp-wire sbp-transport sbp-messages sbp-record sbp-client sbp-tank sbp-seastar sbp-pravega sbp-peers sbp-grpc"),
     ("sbp-log", "sbp-types sbp-locks sbp-buffers sbp-replication"),
     ("sbp-replication", "sbp-types"),
     ("sbp-grpc", "sbp-transport"),
