@@ -11,7 +11,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Runs plans and stages of tests/stages/plan.py, where their commands stand, and ends with a table of what each took.
 STAGES := $(PYTHON) -m tests.stages
-.PHONY: help demo demo-cluster demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-cluster bench-python bench-spark docs fmt venv wheel sdist dist test-dist test-container install install-tested publish clean
+.PHONY: help demo demo-cluster demo-protocols demo-selftest test quick check fuzz test-rust test-python test-spark test-wheel test-lifecycle test-long test-spark-old bench bench-cluster bench-python bench-spark docs fmt venv wheel sdist dist test-dist test-container install install-tested publish clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
@@ -96,6 +96,9 @@ demo: install-tested ## Run the pipeline on a year of flights, check every figur
 demo-cluster: install-tested ## The same on three servers and an etcd, two of which are lost while it runs. MONTHS=2 is shorter.
 	@.ci/need etcd=etcd-server
 	@$(BIN)/python -m tests.demo --cluster --months $(or $(MONTHS),12)
+
+demo-protocols: install-tested ## Flights in through clients of TANK, Pravega (its Python package) and Seastar RPC, one query of Spark behind them. MONTHS=2 is shorter.
+	@$(BIN)/python -m tests.demo --protocols --months $(or $(MONTHS),12)
 
 demo-selftest: install-tested ## Show that the demo's check fails when an event is dropped, duplicated or swapped.
 	@$(BIN)/python -m tests.demo --selftest

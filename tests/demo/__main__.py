@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from . import cluster, pipeline, selftest
+from . import cluster, pipeline, protocols, selftest
 
 _OUTPUT = Path(__file__).resolve().parents[2] / "target"
 
@@ -24,13 +24,18 @@ def main() -> int:
         prog="python -m tests.demo", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cluster", action="store_true", help="on three servers, two of which are lost in turn")
+    parser.add_argument(
+        "--protocols", action="store_true", help="in through clients of TANK, Pravega and Seastar RPC instead"
+    )
     parser.add_argument("--selftest", action="store_true", help="show that the check fails on tampered events")
     parser.add_argument(
         "--months", type=int, choices=range(2, 13), default=12, help="only the first months of the year (default: 12)"
     )
     given = parser.parse_args()
     try:
-        if given.selftest and given.cluster:
+        if given.protocols:
+            protocols.ProtocolsDemo(_OUTPUT / "demo-protocols", given.months).run()
+        elif given.selftest and given.cluster:
             selftest.run_cluster(_OUTPUT / "demo-cluster-selftest", given.months)
         elif given.selftest:
             selftest.run(_OUTPUT / "demo-selftest")

@@ -37,26 +37,9 @@ class Queries:
 
     def batch(self) -> verify.Figures:
         """Counts and sums per carrier and month, and of the whole year."""
-        flown = self._flights("kind string, carrier string, month int, distance int, dep_delay int, arr_delay int")
-        rows = (
-            flown.groupBy("carrier", "month")
-            .agg(
-                fn.count(fn.lit(1)).alias("events"),
-                _count(_is_flight()).alias("flights"),
-                _count(fn.col("kind") == events.DEPARTURE).alias("departures"),
-                _count(fn.col("kind") == events.ARRIVAL).alias("arrivals"),
-                _count(fn.col("kind") == events.CANCELLATION).alias("cancellations"),
-                fn.coalesce(fn.sum("dep_delay"), fn.lit(0)).alias("departure delay"),
-                fn.coalesce(fn.sum("arr_delay"), fn.lit(0)).alias("arrival delay"),
-                fn.coalesce(fn.sum(fn.when(_is_flight(), fn.col("distance"))), fn.lit(0)).alias("distance"),
-            )
-            .collect()
+        return by_month(
+            self._flights("kind string, carrier string, month int, distance int, dep_delay int, arr_delay int")
         )
-        figures: verify.Figures = {verify.over_year("events"): sum(row["events"] for row in rows)}
-        for figure in verify.KNOWN:
-            figures[verify.over_year(figure)] = sum(row[figure] for row in rows)
-            figures |= {verify.of_month(figure, row["carrier"], row["month"]): row[figure] for row in rows}
-        return figures
 
     def weather(self) -> verify.Figures:
         """Flights joined with the weather of their scheduled hour."""
@@ -111,6 +94,29 @@ class Queries:
     def _load(self, streams: str, columns: str) -> DataFrame:
         # The schema is the projection: no other column leaves the server's answers.
         return self._spark.read.format("sbp").option("servers", self._servers).schema(columns).load(streams)
+
+
+def by_month(flown: DataFrame) -> verify.Figures:
+    """Counts and sums of events per carrier and month, and of the whole year."""
+    rows = (
+        flown.groupBy("carrier", "month")
+        .agg(
+            fn.count(fn.lit(1)).alias("events"),
+            _count(_is_flight()).alias("flights"),
+            _count(fn.col("kind") == events.DEPARTURE).alias("departures"),
+            _count(fn.col("kind") == events.ARRIVAL).alias("arrivals"),
+            _count(fn.col("kind") == events.CANCELLATION).alias("cancellations"),
+            fn.coalesce(fn.sum("dep_delay"), fn.lit(0)).alias("departure delay"),
+            fn.coalesce(fn.sum("arr_delay"), fn.lit(0)).alias("arrival delay"),
+            fn.coalesce(fn.sum(fn.when(_is_flight(), fn.col("distance"))), fn.lit(0)).alias("distance"),
+        )
+        .collect()
+    )
+    figures: verify.Figures = {verify.over_year("events"): sum(row["events"] for row in rows)}
+    for figure in verify.KNOWN:
+        figures[verify.over_year(figure)] = sum(row[figure] for row in rows)
+        figures |= {verify.of_month(figure, row["carrier"], row["month"]): row[figure] for row in rows}
+    return figures
 
 
 def _is_flight() -> Column:

@@ -54,6 +54,9 @@ SPARK = Stage(
 DEMO = Stage("demo", ("{bin}/python -m tests.demo",))
 _ETCD = ".ci/need etcd=etcd-server"
 DEMO_CLUSTER = Stage("demo on a cluster, two months", (_ETCD, "{bin}/python -m tests.demo --cluster --months 2"))
+DEMO_PROTOCOLS = Stage(
+    "demo through other protocols, two months", ("{bin}/python -m tests.demo --protocols --months 2",)
+)
 
 #: What CI runs.
 TEST: Plan = (
@@ -67,7 +70,8 @@ TEST: Plan = (
     CLEAN_INSTALL,
     PYTHON,
     SPARK,
-    (DEMO, DEMO_CLUSTER, CLIPPY),  # no demo keeps two cores busy; each has servers, a session and a folder of its own
+    # No demo keeps two cores busy; each has servers, a session and a folder of its own.
+    (DEMO, DEMO_CLUSTER, DEMO_PROTOCOLS, CLIPPY),
 )
 
 #: Without a test: formatting, lints, types, generated code, the documentation.
