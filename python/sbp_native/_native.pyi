@@ -656,6 +656,8 @@ class Server:
         tank_token_file: str | PathLike[str] | None = None,
         pravega: str | None = None,
         pravega_token_file: str | PathLike[str] | None = None,
+        seastar: str | None = None,
+        seastar_token_file: str | PathLike[str] | None = None,
     ) -> Self:
         """Opens ``data_dir`` (``None``: a temporary directory), recovers what is in it, and listens.
 
@@ -701,6 +703,10 @@ class Server:
         server, by a controller and a segment store in one: segment ``I`` of the stream ``SCOPE/STREAM`` is the stream
         ``SCOPE/STREAM/I``. What holds for ``tank`` holds for it, and ``pravega_token_file`` is as ``tank_token_file``.
 
+        ``seastar`` is the ``host:port`` (port 0: any) at which clients of Seastar RPC append to the streams of this
+        server and read them, by the verbs 1001 to 1007. What holds for ``tank`` holds for it, and
+        ``seastar_token_file`` is as ``tank_token_file``.
+
         Raises ``PortTakenError``, ``DirectoryLockedError``, ``ServerConfigError`` or another ``ServerStartError``;
         ``ValueError`` for arguments that do not go together.
         """
@@ -722,6 +728,9 @@ class Server:
     @property
     def pravega_address(self) -> str | None:
         """``host:port`` at which clients of Pravega are served, for controller and segment store, if they are."""
+    @property
+    def seastar_address(self) -> str | None:
+        """``host:port`` at which clients of Seastar RPC are served, if they are."""
     @property
     def error(self) -> BaseException | None:
         """Why the server takes no more appends, once its log has failed; ``None`` while all is well."""
@@ -1382,10 +1391,20 @@ class Client:
         ``is_drained`` says whether it is empty, ``stuck`` what cannot leave and why. It goes on being emptied in any
         case, until :meth:`undrain`. ``timeout`` bounds each call. Needs the grant ``admin``.
 
-        Raises ``NotFoundError`` where there is no such server.
+        Raises ``NotFoundError`` where there is no such server, ``UnsupportedError`` for one that has its placement
+        driver's directory, and so nobody to give its streams to.
+
+        >>> client.drain(1)
+        Traceback (most recent call last):
+        sbp_native.errors.UnsupportedError: range server 1 is in the process of its placement driver
         """
     def undrain(self, server_id: int, *, timeout: float | None = None) -> None:
-        """Takes :meth:`drain` back: the server keeps what it still has, and gets new ranges again."""
+        """Takes :meth:`drain` back: the server keeps what it still has, and gets new ranges again.
+
+        >>> client.undrain(7)
+        Traceback (most recent call last):
+        sbp_native.errors.StreamNotFoundError: no range server with number 7 has ever registered
+        """
     def balance(self, *, most: int = 100, dry_run: bool = False, timeout: float | None = None) -> list[RangeInfo]:
         """Seals open ranges of servers that have more of them than others, so that their streams go on elsewhere.
 
@@ -1394,6 +1413,9 @@ class Client:
         empty list: they are spread evenly. Call it again until it is empty: a server that was added follows first, and
         takes appends in the next range. Some that are not moved are no error if others were. Needs the grant
         ``admin``.
+
+        >>> client.balance()
+        []
         """
     def ping(self, *, timeout: float | None = None) -> float:
         """The time of a round trip to the server, in seconds.

@@ -374,6 +374,30 @@ def test_a_service_that_goes_under_a_call() -> None:
     run(main)
 
 
+def test_a_server_of_streams_has_verbs() -> None:
+    name = struct.pack("<I", 5) + b"calls"
+    record = struct.pack("<IqI", 1, -1, 1) + b"k" + struct.pack("<I", 5) + b"value"
+    with sbp.Server(durability="none", seastar="127.0.0.1:0") as server:
+        assert server.seastar_address is not None
+        with seastar.connect(server.seastar_address, timeout=20) as rpc:
+            rpc.verb(1005, "str", "i64")("calls")
+            assert struct.unpack("<qq?", rpc.call(1001, name + record)) == (0, 1, False)
+            assert rpc.verb(1004, "str", "i64 i64")("calls") == (0, 1)
+            with pytest.raises(sbp.errors.SeastarRefusedError, match="SBP-1404"):
+                rpc.verb(1004, "str", "i64 i64")("none")
+        with sbp.connect(server.address, timeout=20) as client:
+            [batch] = client.stream("calls").read(start="earliest", end="latest")
+            assert (batch.keys, batch.values) == ([b"k"], [b"value"])
+        rpc = seastar.connect(server.seastar_address, timeout=20)
+    with pytest.raises((sbp.errors.SeastarLostError, sbp.IndeterminateError)):
+        rpc.verb(1004, "str", "i64 i64")("calls")
+    rpc.close()
+    with sbp.Server(durability="none") as server:
+        assert server.seastar_address is None
+    with pytest.raises(ValueError, match="seastar_token_file"):
+        sbp.Server(seastar_token_file="token")
+
+
 @pytest.mark.provokes(9004, by="peer")
 def test_a_call_that_is_never_answered() -> None:
     async def main() -> None:

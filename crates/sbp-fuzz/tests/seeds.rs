@@ -118,7 +118,17 @@ fn every_target_has_a_test() {
     assert_eq!(
         names,
         [
-            "frame", "message", "batch", "session", "recovery", "stranger", "bundle", "tank", "seastar", "pravega",
+            "frame",
+            "message",
+            "batch",
+            "session",
+            "recovery",
+            "stranger",
+            "bundle",
+            "tank",
+            "seastar",
+            "pravega",
+            "controller",
             "names"
         ]
     );

@@ -25,7 +25,7 @@ class _Verb(NamedTuple):
 
 
 class Caller:
-    """Who calls, as :func:`caller` tells a handler, for as long as the handler runs."""
+    """Who calls, as :func:`~sbp_native.seastar.caller` tells a handler, for as long as the handler runs."""
 
     __slots__ = ("_call",)
 
@@ -90,7 +90,8 @@ class Server:
 
     A handler is a function or a coroutine function. What it raises is told to the client by the exception's text; a
     client that has stopped waiting is told nothing. An argument of type ``stream`` is an
-    :class:`~sbp_native.seastar.AsyncRpcStream`. :func:`caller` tells it who calls, and for how long.
+    :class:`~sbp_native.seastar.AsyncRpcStream`. :func:`~sbp_native.seastar.caller` tells it who calls, and for how long
+    the client waits.
 
     ``compression`` are the ways to compress that it knows. ``insecure_listen`` lets other machines connect, which can
     call everything.

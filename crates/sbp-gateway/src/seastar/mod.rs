@@ -18,6 +18,7 @@ mod read;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -69,8 +70,14 @@ impl SeastarServer {
 
     /// Accepts nobody more, and ends all connections. What was handed over to the service is stored or not, as it would be
     /// were a connection lost.
-    pub async fn close(self) {
+    pub async fn close(&self) {
         self.0.close().await;
+    }
+
+    /// The descriptors of its sockets. Takes no lock: a forked child closes them.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<RawFd> {
+        self.0.descriptors().snapshot()
     }
 }
 

@@ -54,7 +54,7 @@ impl RpcServer {
     }
 
     /// Accepts nobody more, and ends all connections. Calls that were not answered have no answer.
-    pub async fn close(self) {
+    pub async fn close(&self) {
         self.0.close_within(CLOSING).await;
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use sbp_client::{Client, ClientConfig, TokenSource};
 use sbp_gateway::pravega::PravegaServer;
+use sbp_gateway::seastar::SeastarServer;
 use sbp_gateway::tank::TankServer;
 use sbp_http::{HttpConfig, ObservedServer};
 use sbp_peers::seastar::{HostConfig, HostError};
@@ -24,6 +25,7 @@ pub(super) struct Configuration {
     pub(super) http: Option<HttpConfig>,
     pub(super) tank: Option<GatewayRequest>,
     pub(super) pravega: Option<GatewayRequest>,
+    pub(super) seastar: Option<GatewayRequest>,
 }
 
 /// How clients of another protocol are served.
@@ -63,6 +65,7 @@ pub(super) struct Embedded {
     server: ObservedServer,
     tank: Option<Gateway<TankServer>>,
     pravega: Option<Gateway<PravegaServer>>,
+    seastar: Option<Gateway<SeastarServer>>,
 }
 
 /// A server for clients of another protocol, and the client of the server of streams that it answers from.
@@ -115,22 +118,37 @@ impl Front for PravegaServer {
     }
 }
 
+impl Front for SeastarServer {
+    const ARGUMENT: &'static str = "seastar=";
+
+    fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError> {
+        Self::start(client, config)
+    }
+
+    fn descriptors(&self) -> Vec<RawFd> {
+        self.descriptors()
+    }
+
+    async fn close(&self) {
+        self.close().await;
+    }
+}
+
 impl Embedded {
     /// Starts everything, or nothing. `runtime` is where gateways run; waits for the disk.
     pub(super) fn start(wanted: &Configuration, runtime: &Handle) -> Result<Self, StartFailure> {
         let server =
             ObservedServer::start(wanted.server.clone(), wanted.http.as_ref()).map_err(StartFailure::Server)?;
-        let tank = wanted.tank.as_ref();
-        let tank = tank.map(|tank| Gateway::start(&server, tank, runtime)).transpose()?;
-        let pravega = wanted.pravega.as_ref();
-        let pravega = pravega.map(|pravega| Gateway::start(&server, pravega, runtime));
         // Whoever was started is dropped, and so ended, when another one is not.
         let mut started = Self {
             server,
-            tank,
+            tank: None,
             pravega: None,
+            seastar: None,
         };
-        started.pravega = pravega.transpose()?;
+        started.tank = Gateway::wanted(&started.server, wanted.tank.as_ref(), runtime)?;
+        started.pravega = Gateway::wanted(&started.server, wanted.pravega.as_ref(), runtime)?;
+        started.seastar = Gateway::wanted(&started.server, wanted.seastar.as_ref(), runtime)?;
         Ok(started)
     }
 
@@ -142,6 +160,11 @@ impl Embedded {
     /// Where clients of Pravega connect.
     pub(super) fn pravega_address(&self) -> Option<SocketAddr> {
         self.pravega.as_ref().map(|pravega| pravega.front.address())
+    }
+
+    /// Where clients of Seastar RPC connect.
+    pub(super) fn seastar_address(&self) -> Option<SocketAddr> {
+        self.seastar.as_ref().map(|seastar| seastar.front.address())
     }
 
     /// Ends the gateways, whose clients are told first, and the server that they need.
@@ -157,10 +180,22 @@ impl Embedded {
         if let Some(pravega) = &self.pravega {
             pravega.close();
         }
+        if let Some(seastar) = &self.seastar {
+            seastar.close();
+        }
     }
 }
 
 impl<S: Front> Gateway<S> {
+    /// The one that is wanted, if one is.
+    fn wanted(
+        server: &ObservedServer,
+        wanted: Option<&GatewayRequest>,
+        runtime: &Handle,
+    ) -> Result<Option<Self>, StartFailure> {
+        wanted.map(|wanted| Self::start(server, wanted, runtime)).transpose()
+    }
+
     fn start(server: &ObservedServer, wanted: &GatewayRequest, runtime: &Handle) -> Result<Self, StartFailure> {
         let alone = StartFailure::TlsAlone(S::ARGUMENT);
         let Some(inside) = server.address_inside() else {
@@ -216,6 +251,7 @@ impl Holder for Embedded {
         let mut all = self.server.descriptors();
         all.extend(self.tank.iter().flat_map(Gateway::descriptors));
         all.extend(self.pravega.iter().flat_map(Gateway::descriptors));
+        all.extend(self.seastar.iter().flat_map(Gateway::descriptors));
         all
     }
 

@@ -232,6 +232,7 @@ impl Server {
         jwks = None, jwt_issuer = None, jwt_audience = None, audit = None, http = None, http_hosts = None,
         metrics_per_stream = false, max_unauthenticated_connections = None, jwks_ca = None, role = "both",
         placement_driver = None, tank = None, tank_token_file = None, pravega = None, pravega_token_file = None,
+        seastar = None, seastar_token_file = None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
     fn new(
@@ -262,11 +263,14 @@ impl Server {
         tank_token_file: Option<PathBuf>,
         pravega: Option<String>,
         pravega_token_file: Option<PathBuf>,
+        seastar: Option<String>,
+        seastar_token_file: Option<PathBuf>,
     ) -> PyResult<Self> {
         let durability = self::durability(durability)?;
         let asked = |protocol, told| gateway(protocol, told, role, insecure_listen, max_connections);
         let tank = asked(("TANK", "tank"), (tank, tank_token_file))?;
         let pravega = asked(("Pravega", "pravega"), (pravega, pravega_token_file))?;
+        let seastar = asked(("Seastar RPC", "seastar"), (seastar, seastar_token_file))?;
         let roles = roles(py, role, placement_driver)?;
         // One with both roles has no other servers to talk to.
         let peer_tls = tls.as_ref().filter(|_| roles != Roles::Both).map(Tls::client);
@@ -303,6 +307,7 @@ impl Server {
             http,
             tank,
             pravega,
+            seastar,
         };
         let server = Self {
             state: Mutex::new(State::Configured(Box::new(configuration))),
@@ -351,6 +356,11 @@ impl Server {
     #[getter]
     fn pravega_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
         Ok(self.running(py)?.pravega_address().map(|address| address.to_string()))
+    }
+
+    #[getter]
+    fn seastar_address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        Ok(self.running(py)?.seastar_address().map(|address| address.to_string()))
     }
 
     #[getter]
