@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,31 @@ def test_events_are_records() -> None:
                 for value in batch.values
             ]
             assert sorted(values) == sorted(b"event-%d" % n for n in range(100))
+
+
+def test_a_stream_that_was_imported_is_served_with_its_bytes_where_they_were() -> None:
+    with (
+        sbp.Server(durability="none", pravega="127.0.0.1:0") as source,
+        sbp.Server(durability="none", pravega="127.0.0.1:0") as target,
+    ):
+        with pravega.connect(address_of(source), timeout=20) as client:
+            client.create_scope("sc")
+            client.create_stream("sc/st", 2)
+            with client.writer("sc/st") as writer:
+                writer.append_many((str(n), b"event-%d" % n) for n in range(3_000))
+            there = events_of(client)
+        command = [str(Path(sys.executable).with_name("sbp")), "import", "pravega", "sc/st"]
+        command += ["--from", address_of(source), "--servers", target.address]
+        subprocess.run(command, check=True, capture_output=True, timeout=40)
+        with pravega.connect(address_of(target), timeout=20) as client:
+            assert events_of(client) == there
+        assert len(there) == 3_000
+
+
+def events_of(client: pravega.Pravega) -> dict[tuple[str, int], bytes | None]:
+    """The events of a stream, by segment and byte."""
+    batches = list(client.read("sc/st", end="latest"))
+    return {(batch.stream, record.offset): record.value for batch in batches for record in batch}
 
 
 def test_without_it_nobody_is_served() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import sbp_native as sbp
 from pravega.controller import Controller
+from sbp_native import pravega
 from sbp_native.testing import eventually
 from spark.drivers import Driver
 from spark.pravega_support import content, place, put, wanted
@@ -232,3 +233,18 @@ def test_the_finder_imports_pyspark_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_stream_that_our_own_server_serves(spark: SparkSession) -> None:
+    values = {b"event-%d" % number for number in range(2_000)}
+    with sbp.Server(durability="none", pravega="127.0.0.1:0") as server:
+        assert server.pravega_address is not None
+        with pravega.connect(server.pravega_address, timeout=20) as client:
+            client.create_scope("shop")
+            client.create_stream("shop/orders", 2)
+            with client.writer("shop/orders") as writer:
+                writer.append_many((str(number), value) for number, value in enumerate(sorted(values)))
+        frame = spark.read.format("pravega").option("controller", server.pravega_address).load("shop/orders")
+        rows = frame.select("stream", "value").collect()
+        assert {row.stream for row in rows} == {S0, S1}
+        assert Counter(bytes(row.value) for row in rows) == Counter(values)
