@@ -97,8 +97,9 @@ class FailingSyncs:
                 self.passing.wait()
             failing = self.failing
             answer = _ANSWER.pack(call, 0, -errno.EIO, 0) if failing else _ANSWER.pack(call, 0, 0, _CONTINUE)
-            fcntl.ioctl(listener, _SEND, bytearray(answer))
+            # Counted first: whoever hears of the failure may look at once.
             self.failed += failing
+            fcntl.ioctl(listener, _SEND, bytearray(answer))
         except FileNotFoundError:
             pass  # its thread was killed meanwhile
 
