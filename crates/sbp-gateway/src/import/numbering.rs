@@ -12,18 +12,15 @@ use sbp_types::Offset;
 use super::error::ImportError;
 use crate::names::stream_of;
 use crate::numbers::{Numbers, SEQUENCE};
-use crate::records::{damaged, decode, number_at, one_at};
+use crate::pravega::{AT, Place};
+use crate::records::{decode, number_at, one_at};
 
-/// The header with the byte of a segment at which a batch begins.
-const AT: &str = "pravega.at";
 /// The property that says that a stream stands for a segment, and its value.
 const KIND: (&str, &str) = ("pravega", "segment");
 /// The property with the first byte of a segment that there is.
 const START: &str = "pravega.start";
 /// The property of a segment that takes no more events.
 const SEALED: &str = "pravega.sealed";
-/// Bytes of a segment in front of an event's content.
-const HEAD: u64 = 8;
 
 /// Of which protocol a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,16 +186,6 @@ async fn end_of(client: &Client, stream: &Stream, offset: u64) -> Result<Option<
     let Some(last) = fetched.batches.last() else {
         return Ok(None);
     };
-    let batch = decode(&last.bytes)?;
-    let mut end = None;
-    for record in batch.records().map_err(|error| damaged(error.to_string()))? {
-        if record.offset == batch.base_offset() {
-            let mut headers = record.headers.clone();
-            let at = headers.find_map(|(name, value)| value.filter(|_| name == AT));
-            end = at.and_then(|at| at.try_into().ok()).map(u64::from_be_bytes);
-        }
-        let length = u64::try_from(record.value.map_or(0, <[u8]>::len)).unwrap_or(0);
-        end = end.and_then(|end| end.checked_add(HEAD)?.checked_add(length));
-    }
-    Ok(end)
+    let place = Place::of(&decode(&last.bytes)?)?;
+    Ok(place.and_then(|place| u64::try_from(place.end()).ok()))
 }

@@ -28,6 +28,7 @@ use self::append::Appending;
 use self::catalog::Catalog;
 use self::failed::Failed;
 pub use self::listener::{PravegaConfig, PravegaError, PravegaServer};
+pub(crate) use self::segment::{AT, Place};
 use self::segments::Segments;
 use self::table::Tables;
 use crate::watch::Watch;

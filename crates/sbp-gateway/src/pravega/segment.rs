@@ -14,7 +14,7 @@ use sbp_types::Offset;
 use crate::records::damaged;
 
 /// The header of a batch's first record: the offset in the segment at which the batch begins, 8 bytes, big-endian.
-const AT: &str = "pravega.at";
+pub(crate) const AT: &str = "pravega.at";
 /// The header of a record that is no event: its value is the bytes.
 const RAW: &str = "pravega.raw";
 
@@ -62,7 +62,7 @@ pub(crate) struct End {
 
 /// Where a batch is in the segment, and in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The offset in the segment of its first byte.
     pub(super) at: i64,
     /// How many bytes it has.
@@ -75,7 +75,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Where a batch is; `None`: it is of others.
-    pub(super) fn of(batch: &Batch) -> Result<Option<Self>, ClientError> {
+    pub(crate) fn of(batch: &Batch) -> Result<Option<Self>, ClientError> {
         let mut at = None;
         let mut length = 0;
         for record in records(batch)? {
@@ -96,7 +96,7 @@ impl Place {
     }
 
     /// The offset behind its last byte.
-    pub(super) fn end(&self) -> i64 {
+    pub(crate) fn end(&self) -> i64 {
         self.at.saturating_add(self.length)
     }
 }
