@@ -205,6 +205,17 @@ fn gateway(
     Ok(Some(GatewayRequest { config, token }))
 }
 
+/// How many connections there may be at once, and how many of them from clients that are not known yet, where it was asked for.
+fn bound_connections(config: &mut ServerConfig, all: Option<usize>, unauthenticated: Option<usize>) {
+    if let Some(count) = all {
+        config.max_connections = count;
+        config.max_connections_per_address = count;
+    }
+    if let Some(count) = unauthenticated {
+        config.max_unauthenticated_connections = count;
+    }
+}
+
 /// How the status page is served.
 fn http(listen: String, hosts: Option<Vec<String>>, insecure_listen: bool, per_stream: bool) -> HttpConfig {
     HttpConfig {
@@ -288,13 +299,7 @@ impl Server {
             audit,
             ..ServerConfig::default()
         };
-        if let Some(count) = max_connections {
-            config.max_connections = count;
-            config.max_connections_per_address = count;
-        }
-        if let Some(count) = max_unauthenticated_connections {
-            config.max_unauthenticated_connections = count;
-        }
+        bound_connections(&mut config, max_connections, max_unauthenticated_connections);
         if let Some(interval) = time::duration(retention_interval)? {
             config.retention_interval = interval;
         }
