@@ -88,13 +88,22 @@ class Client:
         reader = self.ask(PRODUCE if first is None else NUMBERED, payload, is_versioned=True)
         return reader.data[reader.at :]
 
-    def consume(
-        self, topic: bytes, partition: int, sequence: int, wait: int = 0, size: int = 1 << 20
-    ) -> tuple[object, ...]:
-        """Code, base, high water, and the messages; of an unknown topic nothing."""
+    def wants(
+        self, topic: bytes, partition: int, sequence: int, wait: int = 0, size: int = 1 << 20, least: int = 0
+    ) -> bytes:
+        """A Consume of one partition, without its head."""
         flags = b"\0" if self.version >= 3 else b""
-        payload = struct.pack("<QI", wait, 0) + flags + b"\1" + name(topic) + b"\1"
-        reader = self.ask(CONSUME, payload + struct.pack("<HQI", partition, sequence, size), is_versioned=True)
+        payload = struct.pack("<QI", wait, least) + flags + b"\1" + name(topic) + b"\1"
+        return payload + struct.pack("<HQI", partition, sequence, size)
+
+    def begin(self, topic: bytes, partition: int, sequence: int, **options: int) -> None:
+        """Sends a Consume with id 99, whose answer is received later."""
+        head = struct.pack("<HI", self.version, 99) + name(b"")
+        self.socket.sendall(frame(CONSUME, head + self.wants(topic, partition, sequence, **options)))
+
+    def consume(self, topic: bytes, partition: int, sequence: int, **options: int) -> tuple[object, ...]:
+        """Code, base, high water, and the messages; of an unknown topic nothing."""
+        reader = self.ask(CONSUME, self.wants(topic, partition, sequence, **options), is_versioned=True)
         assert (reader.number("B"), reader.name(), reader.number("B")) == (1, topic, 1)
         if reader.number("H") == 0xFFFF:
             return ()
@@ -119,6 +128,53 @@ class Client:
         reader = self.ask(PARTITIONS, name(topic))
         assert reader.name() == topic
         return [(reader.number("Q"), reader.number("Q")) for _ in range(reader.number("H"))]
+
+
+def answered_before(client: Client, requests: int) -> bytes | None:
+    """What a Consume that waits is answered while the connection answers so many other requests."""
+    answer = None
+    for _ in range(requests):
+        client.rid += 1
+        client.socket.sendall(frame(STATUS, struct.pack("<I", client.rid)))
+        while (received := client.receive())[0] != STATUS:
+            if received[0] == CONSUME:
+                answer = received[1]
+    return answer
+
+
+def wait_for_bytes(client: Client, other: Client, topic: bytes) -> None:
+    """The least number of bytes is that of what comes while a Consume waits. Partition 0 has four messages."""
+    hour, many, last = 3_600_000, 1 << 20, 4
+
+    def produce() -> bytes:
+        nonlocal last
+        last += 1
+        content = b"number %04d" % last
+        assert other.produce(topic, [(0, bundle((None, content)))]) == b"\0"
+        return content
+
+    # What is there is told at once.
+    assert client.consume(topic, 0, 1, wait=hour, least=many)[2] == last
+    size = len(bundle((None, b"number 0000")))
+    for _attempt in range(50):
+        client.begin(topic, 0, last + 1, wait=hour, least=2 * size)
+        assert answered_before(client, 5) is None
+        first = produce()
+        early = answered_before(client, 20)
+        if early is None:
+            second = produce()
+            message, answer = client.receive()
+            assert (message, first in answer, second in answer) == (CONSUME, True, True), answer
+            break
+        # The server has looked for the first time when the message was there: that is told at once.
+        assert first in early, early
+    else:
+        raise AssertionError("a Consume is answered with less than it waits for")
+    # More than is taken of one partition is not waited for.
+    client.begin(topic, 0, last + 1, wait=hour, size=1, least=many)
+    content = produce()
+    message, answer = client.receive()
+    assert (message, content in answer) == (CONSUME, True), answer
 
 
 def talk(port: int, version: int) -> None:
@@ -148,13 +204,12 @@ def talk(port: int, version: int) -> None:
     begun = time.monotonic()
     assert client.consume(topic, 0, end, wait=100) == (0, 0, 3, [])
     assert time.monotonic() - begun >= 0.1
-    payload = struct.pack("<QI", 20_000, 0) + (b"\0" if version >= 3 else b"") + b"\1" + name(topic) + b"\1"
-    request = struct.pack("<HI", version, 99) + name(b"") + payload + struct.pack("<HQI", 0, 4, 1000)
-    client.socket.sendall(frame(CONSUME, request))
+    client.begin(topic, 0, 4, wait=20_000, size=1000)
     assert other.produce(topic, [(0, bundle(two))]) == b"\0"
     message, answer = client.receive()
     assert message == CONSUME
     assert b"second" in answer, answer
+    wait_for_bytes(client, other, topic)
     assert client.ask(STATUS, b"").data[4:6] == b"\0\0"
     assert client.ask(TOPOLOGY, b"\0").number("H") == 0xFFFF
     assert name(topic) + struct.pack("<BH", 1, 2) in client.ask(TOPICS, b"\0").data

@@ -88,7 +88,8 @@ impl Outcome {
 }
 
 impl Shared {
-    /// Answers a Consume: at once if there is something to tell of any partition, else when there is, or the time is over.
+    /// Answers a Consume: at once if there is something to tell of any partition. Else when `min_bytes` have come since, or as
+    /// much as the request takes of one partition, or the time is over.
     pub(super) async fn consume(
         self: &Arc<Self>,
         topics: &[Topic<ConsumedFrom>],
@@ -106,15 +107,18 @@ impl Shared {
             places.extend(of_topic.map(|asked| place_of(place, *asked, found.as_deref().ok(), &topic.name)));
         }
         let woken = Arc::new(Notify::new());
-        let least = usize::try_from(min_bytes).unwrap_or(usize::MAX).max(1);
+        let mut least = 1;
         loop {
             places = self.read_all(places).await;
             let bytes: usize = places.iter().map(|place| place.outcome.bytes()).sum();
             let is_told = places.iter().any(|place| matches!(place.outcome, Outcome::Told(_)));
             let is_unknown = known.contains(&false);
-            if bytes >= least.min(ANSWER_BYTES) || is_told || is_unknown || Instant::now() >= deadline {
+            let is_full = places.iter().any(Place::is_full);
+            if bytes >= least || is_full || is_told || is_unknown || Instant::now() >= deadline {
                 break;
             }
+            // It waits: what was there when it was asked for would have been told.
+            least = usize::try_from(min_bytes).unwrap_or(usize::MAX).clamp(1, ANSWER_BYTES);
             for place in &places {
                 if let (Some(partition), Some(from)) = (place.partition, place.end()) {
                     self.watch.wake(&woken, partition.stream, from);
@@ -204,6 +208,19 @@ impl Place {
         }
     }
 
+    /// Bytes that one answer brings of it, about.
+    fn room(&self) -> usize {
+        usize::try_from(self.asked.fetch_size)
+            .unwrap_or(usize::MAX)
+            .min(ANSWER_BYTES)
+    }
+
+    /// Whether this answer can bring no more of it.
+    fn is_full(&self) -> bool {
+        let had = self.outcome.bytes();
+        had > 0 && had >= self.room()
+    }
+
     async fn read(&mut self, shared: &Shared, has_room: bool) {
         let Some(partition) = self.partition else { return };
         let read = match has_room {
@@ -230,11 +247,10 @@ impl Place {
                 None => return Ok(()),
             },
         };
-        let room = usize::try_from(self.asked.fetch_size).unwrap_or(usize::MAX);
-        let (had, room) = (self.outcome.bytes(), room.min(ANSWER_BYTES));
-        if had > 0 && had >= room {
+        if self.is_full() {
             return Ok(());
         }
+        let (had, room) = (self.outcome.bytes(), self.room());
         let entry = FetchEntry {
             stream: partition.stream,
             from: Position::At(from),
