@@ -402,3 +402,29 @@ async fn a_server_that_says_nothing_or_something_else_is_none() {
     soon(client.close()).await;
     web.join().expect("it ends");
 }
+
+#[tokio::test]
+async fn a_delegation_token_goes_with_every_request() {
+    let store = TestStore::start();
+    store.edit(|state| state.token = String::from("a token"));
+    let with = |token: &str| {
+        let config = PravegaConfig {
+            token: token.to_owned(),
+            ..config()
+        };
+        Pravega::direct(&store.address, config, Handle::current())
+    };
+    let client = with("a token");
+    soon(client.create_stream(&stream(), 1)).await.expect("made");
+    let writer = soon(client.writer(&stream())).await.expect("a writer");
+    soon(writer.append(numbered(0..2))).await.expect("stored");
+    soon(writer.close()).await;
+    assert_eq!(contents(&client).await, ["event-0", "event-1"]);
+    soon(client.truncate_segment(&segment(0), 0)).await.expect("truncated");
+    soon(client.seal_stream(&stream())).await.expect("sealed");
+    let stranger = with("another");
+    let error = soon(stranger.segment_info(&segment(0))).await.expect_err("refused");
+    assert_eq!((error.kind(), error.code()), (PravegaErrorKind::Refused, 9505));
+    assert!(error.to_string().contains("delegation token"), "{error}");
+    assert!(!error.is_retriable(), "{error}");
+}

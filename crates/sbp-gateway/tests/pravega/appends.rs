@@ -63,6 +63,42 @@ async fn appends_come_in_many_forms_and_each_number_is_stored_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_connection_appends_to_several_segments() {
+    let server = servers::start(None);
+    let client = client(server.address());
+    let pravega = pravega(&client);
+    let mut raw = Raw::connect(pravega.address()).await;
+    let segments = ["sc/st/0.#epoch.0", "sc/st/1.#epoch.0", "sc/other/0.#epoch.0"];
+    for (writer, segment) in (1..).zip(segments) {
+        assert_eq!(raw.create(segment).await, 21);
+        assert_eq!(raw.set_up(writer, segment).await, NEW);
+    }
+    let content = |writer: u128, number: i64| event(format!("{number} of {writer}").as_bytes());
+    // All are sent before any is acknowledged.
+    for (writer, number) in [(1, 1), (2, 1), (3, 1), (2, 2), (1, 2), (3, 2)] {
+        let event = content(writer, number);
+        raw.send(&block(writer, &event)).await;
+        raw.send(&end(writer, event.len(), &[], 1, number)).await;
+    }
+    let mut last = [0; 3];
+    while last != [2; 3] {
+        let mut answer = raw.answer().await;
+        assert_eq!(answer.kind, 7);
+        let writer = usize::try_from(answer.id()).unwrap() - 1;
+        let number = answer.long();
+        assert!(number > last[writer], "{writer}");
+        last[writer] = number;
+    }
+    for (writer, segment) in (1..).zip(segments) {
+        let all = [content(writer, 1), content(writer, 2)].concat();
+        assert_eq!(raw.read_all(segment, 0).await, all);
+    }
+    pravega.close().await;
+    client.close().await;
+    server.shutdown().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_conditional_append_is_done_at_its_length_alone() {
     let server = servers::start(None);
     let client = client(server.address());

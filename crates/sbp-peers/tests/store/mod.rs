@@ -43,6 +43,21 @@ pub(crate) struct State {
     pub(crate) answer: Option<Reply>,
     /// Bytes of one answer to a read.
     pub(crate) piece: usize,
+    /// The delegation token that every request has to have.
+    pub(crate) token: String,
+}
+
+/// The delegation token of a request; an append has none, its writer was set up with one.
+fn token(request: &Request) -> Option<&str> {
+    match request {
+        Request::SetupAppend { token, .. }
+        | Request::Read { token, .. }
+        | Request::Info { token, .. }
+        | Request::Create { token, .. }
+        | Request::Seal { token, .. }
+        | Request::Truncate { token, .. } => Some(token),
+        _ => None,
+    }
 }
 
 /// A running store.
@@ -168,6 +183,9 @@ impl Served {
     fn answer(&mut self, state: &mut State, request: &Request) -> Option<Reply> {
         if let Some(answer) = state.answer.take() {
             return Some(answer);
+        }
+        if token(request).is_some_and(|token| token != state.token) {
+            return Some(Reply::AuthFailed { code: None });
         }
         let none = |segment: &str| Reply::NoSuchSegment {
             segment: segment.to_owned(),
