@@ -267,6 +267,10 @@ pub(crate) struct Serve {
     /// are on as many servers as wanted again.
     #[arg(long, default_value = "60s", value_parser = parse_duration, value_name = "TIME")]
     pub(crate) replace_after: Duration,
+    /// Where a range server stands: the same name for servers that can be lost together, such as those of a rack or a room. The
+    /// copies of a range go to different zones, as far as there are such.
+    #[arg(long, env = "SBP_ZONE", default_value = "", hide_default_value = true, value_parser = parse_zone, value_name = "NAME")]
+    pub(crate) zone: String,
     /// The most bytes a second that a range server sends of sealed ranges to others that are to have copies of them.
     #[arg(long, default_value_t = 64 << 20, value_parser = clap::value_parser!(u64).range(1..), value_name = "BYTES")]
     pub(crate) copy_bytes_per_second: u64,
@@ -561,6 +565,15 @@ fn parse_filter(text: &str) -> Result<String, String> {
     match EnvFilter::builder().parse(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The name of a zone.
+fn parse_zone(text: &str) -> Result<String, String> {
+    match text.len() {
+        256.. => Err("a zone's name has 255 bytes at most".to_owned()),
+        _ if text.chars().any(char::is_control) => Err("a zone's name has no control characters".to_owned()),
+        _ => Ok(text.to_owned()),
     }
 }
 

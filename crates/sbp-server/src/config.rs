@@ -204,6 +204,9 @@ pub struct ServerConfig {
     /// How long nothing may be heard of a server that holds ranges with this one before it is missed: the ranges that this one
     /// leads are sealed without it, and where too few are heard, clients are sent elsewhere.
     pub replica_silence: Duration,
+    /// Where a range server stands: what is lost together has one name, such as a rack or a room. Placement drivers put the copies of
+    /// a range into different zones, as far as there are such. At most 255 bytes; empty: it does not say.
+    pub zone: String,
     /// The most bytes of sealed ranges that a range server sends to others each second, so that copies leave room for appends; 0:
     /// no bound.
     pub copy_bytes_per_second: u64,
@@ -257,6 +260,7 @@ impl Default for ServerConfig {
             disk_space_interval: Duration::from_secs(5),
             report_interval: Duration::from_secs(3),
             replica_silence: sbp_replication::PATIENCE,
+            zone: String::new(),
             copy_bytes_per_second: 64 << 20,
             cluster: ClusterTimes::default(),
             registration_timeout: Duration::from_secs(5),

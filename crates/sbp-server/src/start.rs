@@ -270,6 +270,7 @@ fn range_role(
         server_id,
         advertise_addr: context.advertise.to_owned(),
         starts: i64::try_from(starts).unwrap_or(i64::MAX),
+        zone: context.config.zone.clone(),
         ..sbp_messages::RangeServer::default()
     };
     let runtime: Handle = context.runtime.handle().clone();

@@ -39,6 +39,7 @@ mod specification;
 mod start;
 mod strangers;
 mod streaming;
+mod zones;
 
 /// Not a test: the process that tests start.
 mod child {

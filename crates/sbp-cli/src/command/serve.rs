@@ -125,6 +125,7 @@ fn configs(serve: Serve) -> Result<(ServerConfig, Option<HttpConfig>), CliError>
         audit: serve.audit,
         insecure_listen,
         retention_interval: serve.retention_interval,
+        zone: serve.zone,
         copy_bytes_per_second: serve.copy_bytes_per_second,
         cluster: ClusterTimes {
             renew_after: serve.renew_after,

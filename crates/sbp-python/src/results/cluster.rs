@@ -187,6 +187,12 @@ impl RangeServerInfo {
     }
 
     #[getter]
+    fn zone(&self) -> Option<&str> {
+        let server = self.0.range_server.as_ref()?;
+        Some(server.zone.as_str()).filter(|zone| !zone.is_empty())
+    }
+
+    #[getter]
     fn is_up(&self) -> bool {
         self.0.is_up
     }

@@ -92,6 +92,7 @@ fn note_presence(
     let id = server.server_id;
     placement.note_followed(id, server.followed);
     if placement.takes_on_trust(id) {
+        placement.stands_in(id, &server.zone);
         placement.heard(id, connection, replicates);
         return Some(id);
     }
@@ -121,6 +122,7 @@ fn note_presence(
             request: Request::RegisterServer(record),
         });
     }
+    placement.stands_in(id, &server.zone);
     placement.heard(id, connection, replicates);
     Some(id)
 }

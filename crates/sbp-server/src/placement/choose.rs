@@ -1,5 +1,7 @@
 //! Chooses the range servers of a new range.
 
+use std::collections::BTreeSet;
+
 use sbp_messages::ReportMetricsRequest;
 use sbp_types::{RangeKey, ServerId};
 
@@ -14,7 +16,13 @@ pub(crate) struct Candidate {
     pub(crate) replicates: bool,
     /// Whether the range is better without it: it is to be emptied, or somebody cannot reach it.
     pub(crate) avoided: bool,
+    /// Where it stands. `None`: it does not say.
+    pub(crate) zone: Option<Zone>,
 }
+
+/// A zone that range servers name, such as a rack or a room: what is lost together. A number for the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Zone(pub(crate) u32);
 
 /// The load of a range server, as it last reported it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,8 +69,8 @@ const CALLS_PER_RANGE: u64 = 100;
 /// `least` of them. `None` when there are fewer.
 ///
 /// Servers with room on their disk come first. Among those the load decides: open ranges plus calls. Among equals the
-/// lowest id wins, so that the same state always gives the same choice. Several copies go to servers that replicate. None go to
-/// servers that are avoided.
+/// lowest id wins, so that the same state always gives the same choice. Several copies go to servers that replicate, and to other
+/// [zones](over_zones) as far as there are such. None go to servers that are avoided.
 pub(crate) fn choose(
     state: &PlacementState,
     candidates: &[Candidate],
@@ -79,7 +87,38 @@ pub(crate) fn choose(
         .map(|candidate| (rank(state, candidate, None), candidate.id))
         .collect();
     ranked.sort_unstable();
-    Some(ranked.into_iter().map(|(_, id)| id).take(replicas).collect())
+    let mut chosen = over_zones(candidates, ranked.into_iter().map(|(_, id)| id).collect());
+    chosen.truncate(replicas);
+    Some(chosen)
+}
+
+/// Servers, of which the first stays the first, in an order in which each stands in a zone where none of those before it does, while
+/// there are such. Those that are avoided come last whatever their zone is, and before them those with little room.
+pub(super) fn over_zones(candidates: &[Candidate], ranked: Vec<ServerId>) -> Vec<ServerId> {
+    let known = |id: ServerId| candidates.iter().find(|candidate| candidate.id == id);
+    let zone = |id: ServerId| known(id)?.zone;
+    let burden = |id: ServerId| known(id).map(|candidate| (candidate.avoided, has_little_room(&candidate.load)));
+    let mut left = ranked;
+    let mut ordered = Vec::with_capacity(left.len());
+    let mut used = BTreeSet::new();
+    while !left.is_empty() {
+        let is_used = |id: ServerId| zone(id).is_some_and(|zone| used.contains(&zone));
+        let next = match ordered.is_empty() {
+            true => 0,
+            // Of equals the first.
+            false => (0..left.len())
+                .min_by_key(|place| left.get(*place).map(|id| (burden(*id), is_used(*id))))
+                .unwrap_or(0),
+        };
+        let id = left.remove(next);
+        used.extend(zone(id));
+        ordered.push(id);
+    }
+    ordered
+}
+
+fn has_little_room(load: &ServerLoad) -> bool {
+    load.free_bytes.is_some_and(|free| free < LITTLE_ROOM)
 }
 
 /// All servers that replicate, the best first for the range behind `ended`: that one counts as work of nobody. Those that are
@@ -94,13 +133,8 @@ pub(super) fn rank_behind(state: &PlacementState, candidates: &[Candidate], ende
 }
 
 fn rank(state: &PlacementState, candidate: &Candidate, ended: Option<RangeKey>) -> (bool, u64) {
-    let ServerLoad {
-        free_bytes,
-        appends,
-        fetches,
-        withheld: _,
-    } = candidate.load;
-    let little_room = free_bytes.is_some_and(|free| free < LITTLE_ROOM);
+    let ServerLoad { appends, fetches, .. } = candidate.load;
+    let little_room = has_little_room(&candidate.load);
     let ended = ended.and_then(|key| state.range(key)?.appends_go_to());
     let ranges = state.open_ranges_on(candidate.id);
     let ranges = ranges.saturating_sub(usize::from(ended == Some(candidate.id)));
@@ -130,7 +164,51 @@ mod tests {
             },
             replicates: true,
             avoided: false,
+            zone: None,
         }
+    }
+
+    /// Servers by id, each in a zone, or in none where that is 0.
+    fn in_zones(zones: &[u32]) -> Vec<Candidate> {
+        let stands = |(id, zone): (i32, &u32)| Candidate {
+            zone: Some(Zone(*zone)).filter(|_| *zone > 0),
+            ..candidate(id, None, 0)
+        };
+        (1..).zip(zones).map(stands).collect()
+    }
+
+    #[test]
+    fn copies_go_to_different_zones_while_there_are_such() {
+        // The zones of servers 1, 2, and so on, the open ranges on each, the copies, and who gets them.
+        let table = [
+            (vec![0, 0, 0], vec![], 3, vec![1, 2, 3]),
+            (vec![1, 1, 2, 2, 3], vec![], 3, vec![1, 3, 5]),
+            (vec![1, 1, 2, 2, 3], vec![0, 0, 5, 4, 9], 3, vec![1, 4, 5]),
+            (vec![1, 1, 1], vec![], 3, vec![1, 2, 3]),
+            (vec![1, 1, 2], vec![], 3, vec![1, 3, 2]),
+            (vec![1, 0, 0, 1], vec![], 3, vec![1, 2, 3]),
+            (vec![1, 1, 0], vec![3], 2, vec![2, 3]),
+            (vec![1, 2], vec![], 1, vec![1]),
+        ];
+        for (zones, open, replicas, expected) in table {
+            let state = with_open_ranges(&open);
+            let chosen = choose(&state, &in_zones(&zones), replicas, 1).unwrap();
+            let chosen: Vec<_> = chosen.into_iter().map(|id| id.0).collect();
+            assert_eq!(chosen, expected, "{zones:?} {open:?}");
+        }
+        // Another zone does not make up for a full disk, and not for being avoided.
+        let mut candidates = in_zones(&[1, 1, 2, 3]);
+        candidates[2].load.free_bytes = Some(1);
+        candidates[3].avoided = true;
+        let order = |candidates: &[Candidate]| {
+            let ordered = over_zones(candidates, [1, 2, 3, 4].map(ServerId).to_vec());
+            ordered.into_iter().map(|id| id.0).collect::<Vec<_>>()
+        };
+        assert_eq!(order(&candidates), [1, 2, 3, 4]);
+        candidates[2].load.free_bytes = None;
+        assert_eq!(order(&candidates), [1, 3, 2, 4]);
+        candidates[3].avoided = false;
+        assert_eq!(order(&candidates), [1, 3, 4, 2]);
     }
 
     /// A state in which server n has as many open ranges as the n-th number says.

@@ -355,12 +355,26 @@ fn wanted(state: &PlacementState, stream: StreamId) -> usize {
     wanted.and_then(|wanted| usize::try_from(wanted).ok()).unwrap_or(0)
 }
 
-/// The server that is to have a range too: of those that have nothing of it, one with the fewest.
+/// The server that is to have a range too: of those that have nothing of it, one with the fewest; one in a zone where nobody has the
+/// range first.
 fn next_holder(state: &PlacementState, candidates: &[Candidate], range: &RangeRecord) -> Option<ServerId> {
     let ranked = rank_behind(state, candidates, range.key).into_iter();
     let has_some = |server: &ServerId| range.servers.contains(server) || range.let_go.contains(server);
     let others = ranked.filter(|server| !has_some(server));
-    others.min_by_key(|server| state.sealed_ranges_on(*server))
+    let of = |server: ServerId| candidates.iter().find(|candidate| candidate.id == server);
+    // Where those stand that keep the range: not those that are away, and not those that are to be emptied.
+    let kept = range
+        .servers
+        .iter()
+        .filter_map(|server| of(*server))
+        .filter(|server| !server.avoided);
+    let zones: Vec<_> = kept.filter_map(|server| server.zone).collect();
+    let has_zone = |server: ServerId| {
+        of(server)
+            .and_then(|server| server.zone)
+            .is_some_and(|zone| zones.contains(&zone))
+    };
+    others.min_by_key(|server| (has_zone(*server), state.sealed_ranges_on(*server)))
 }
 
 /// Writes down that a server is to have a copy of a sealed range, and tells it.

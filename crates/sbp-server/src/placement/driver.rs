@@ -295,6 +295,11 @@ impl PlacementDriver {
         self.send(Event::Settle(server));
     }
 
+    /// Notes where a range server says that it stands.
+    pub(crate) fn stands_in(&self, server: ServerId, zone: &str) {
+        self.registry.lock().stands_in(server, zone);
+    }
+
     /// Notes the load that a range server has reported.
     pub(crate) fn report(&self, server: ServerId, load: ServerLoad) {
         self.registry.lock().report(server, load, Instant::now());
@@ -345,6 +350,7 @@ impl PlacementDriver {
         let others = others.map(|record| RangeServerName {
             server_id: record.id,
             advertise_addr: record.address.clone(),
+            zone: registry.zone_of(record.id).to_owned(),
             starts: i64::try_from(record.starts).unwrap_or(i64::MAX),
             ..RangeServerName::default()
         });

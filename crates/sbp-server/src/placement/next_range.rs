@@ -6,7 +6,7 @@ use sbp_messages::ErrorCode;
 use sbp_replication::{Holder, NoSuccessor, Rules, choose_next};
 use sbp_types::{Epoch, Offset, RangeIndex, RangeKey, ServerId};
 
-use super::choose::{Candidate, rank_behind};
+use super::choose::{Candidate, over_zones, rank_behind};
 use super::effects::Order;
 use super::records::RangeRecord;
 use super::state::PlacementState;
@@ -133,8 +133,24 @@ fn next_servers(
     let alive: Vec<_> = complete.into_iter().chain(others).chain(avoided).map(holder).collect();
     let count = |count: i8| usize::try_from(count).unwrap_or(0);
     let (replicas, acks) = (count(next.replica_count), count(next.ack_count));
-    match choose_next(&alive, replicas, acks, Rules::default()) {
-        Ok(servers) => Ok(servers.into_vec()),
+    let too_few = || {
+        Refusal::new(
+            ErrorCode::PD_NO_AVAILABLE_RS,
+            format!(
+                "{} range servers are up, and {acks} of them have to acknowledge what is appended behind range {}",
+                alive.len(),
+                behind.key
+            ),
+        )
+    };
+    // All of them in their order, of whom those are taken that stand in different zones.
+    match choose_next(&alive, alive.len(), acks, Rules::default()) {
+        Ok(_) if replicas < acks => Err(too_few()),
+        Ok(servers) => {
+            let mut servers = over_zones(candidates, servers.into_vec());
+            servers.truncate(replicas.max(1));
+            Ok(servers)
+        }
         Err(NoSuccessor::NobodyKnows) => Err(Refusal::new(
             ErrorCode::PD_NO_AVAILABLE_RS,
             format!(
@@ -142,14 +158,7 @@ fn next_servers(
                 behind.key
             ),
         )),
-        Err(NoSuccessor::TooFew) => Err(Refusal::new(
-            ErrorCode::PD_NO_AVAILABLE_RS,
-            format!(
-                "{} range servers are up, and {acks} of them have to acknowledge what is appended behind range {}",
-                alive.len(),
-                behind.key
-            ),
-        )),
+        Err(NoSuccessor::TooFew) => Err(too_few()),
     }
 }
 

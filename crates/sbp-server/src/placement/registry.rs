@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use sbp_types::ServerId;
 
-use super::choose::{Candidate, ServerLoad};
+use super::choose::{Candidate, ServerLoad, Zone};
 use super::life::Life;
 use super::records::ServerRecord;
 use crate::refusal::Refusal;
@@ -13,6 +13,9 @@ use crate::running_time::RunningTime;
 
 /// It is looked so many times at the clock while a server may be silent.
 const LOOKS: u32 = 6;
+
+/// Bytes of a zone's name.
+const LONGEST_ZONE: usize = 255;
 
 /// How many range servers a placement driver notes that does not know which ids were given out: anybody may make up ids.
 const MOST_ON_TRUST: usize = 10_000;
@@ -33,6 +36,8 @@ pub(crate) struct Registry {
     /// When this placement driver began to listen.
     since: Instant,
     servers: BTreeMap<ServerId, Presence>,
+    /// The zones that servers have named, each once: a [`Zone`] is a place in it.
+    zones: Vec<String>,
     /// What is known of each that is registered, or that has said where it is.
     lives: BTreeMap<ServerId, Life>,
 }
@@ -56,6 +61,8 @@ struct Presence {
     load: ServerLoad,
     /// Whether its last HEARTBEAT said that it replicates ranges.
     replicates: bool,
+    /// Where it said that it stands.
+    zone: Option<Zone>,
 }
 
 impl Presence {
@@ -81,6 +88,7 @@ impl Registry {
             origin: now,
             since: now,
             servers: BTreeMap::new(),
+            zones: Vec::new(),
             lives: BTreeMap::new(),
         }
     }
@@ -204,6 +212,35 @@ impl Registry {
             presence.up_since = Some(now);
         }
         !was_up
+    }
+
+    /// Notes where a server says that it stands; nothing, if it says nothing.
+    pub(crate) fn stands_in(&mut self, server: ServerId, zone: &str) {
+        let zone = self.zone(zone);
+        self.servers.entry(server).or_default().zone = zone;
+    }
+
+    /// The zone of that name. `None`: it has none, or more names were given than there can be servers.
+    fn zone(&mut self, name: &str) -> Option<Zone> {
+        if name.is_empty() || name.len() > LONGEST_ZONE {
+            return None;
+        }
+        let place = match self.zones.iter().position(|zone| zone == name) {
+            Some(place) => place,
+            None if self.zones.len() < MOST_ON_TRUST => {
+                self.zones.push(name.to_owned());
+                self.zones.len() - 1
+            }
+            None => return None,
+        };
+        u32::try_from(place).ok().map(Zone)
+    }
+
+    /// Where a server stands, as it said; empty if it did not.
+    pub(crate) fn zone_of(&self, server: ServerId) -> &str {
+        let zone = self.servers.get(&server).and_then(|presence| presence.zone);
+        let place = zone.and_then(|zone| usize::try_from(zone.0).ok());
+        place.and_then(|place| self.zones.get(place)).map_or("", String::as_str)
     }
 
     /// Notes the load that the server reported, which is a sign of life too.
@@ -360,6 +397,7 @@ impl Registry {
             // Its ranges are stored with the placement driver's records, which have no fences.
             replicates: false,
             avoided: false,
+            zone: None,
         });
         let others = self
             .servers
@@ -370,6 +408,7 @@ impl Registry {
                 load: presence.load,
                 replicates: presence.replicates,
                 avoided: false,
+                zone: presence.zone,
             });
         own.into_iter().chain(others).collect()
     }
@@ -651,13 +690,22 @@ mod tests {
         let own = Candidate {
             id: OWN,
             load,
-            replicates: false,
-            avoided: false,
+            ..Candidate::default()
         };
         assert_eq!(registry.candidates(now), [own]);
         registry.heard(A, 1, true, now);
         assert_eq!(ids(&registry, now), [1, 7]);
         assert!(registry.candidates(now)[1].replicates, "it said so");
+        for (zone, expected) in [("a", "a"), ("b", "b"), ("a", "a"), ("", ""), (&"z".repeat(256), "")] {
+            registry.stands_in(A, zone);
+            assert_eq!(registry.zone_of(A), expected);
+            let told = registry.candidates(now)[1].zone;
+            assert_eq!(
+                told.map(|zone| registry.zones[zone.0 as usize].as_str()),
+                Some(expected).filter(|name| !name.is_empty())
+            );
+        }
+        assert_eq!(registry.zones, ["a", "b"]);
         let later = now + Duration::from_millis(70);
         assert_eq!(registry.silence(A, later), Some(Duration::from_millis(70)));
         assert_eq!(registry.silence(OWN, later), Some(Duration::ZERO));

@@ -27,6 +27,7 @@ const CANDIDATES: [Candidate; 1] = [Candidate {
     },
     replicates: false,
     avoided: false,
+    zone: None,
 }];
 const IDENTITY: StreamIdentity = StreamIdentity([7; 16]);
 const NOW: TimestampMs = TimestampMs(1_700_000_000_000);

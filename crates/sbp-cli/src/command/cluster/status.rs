@@ -44,7 +44,7 @@ pub(crate) fn run(connection: &Connection, json: bool, terminal: &mut Terminal) 
         return terminal.flush();
     };
     terminal.line("")?;
-    let header = [
+    let mut header = vec![
         "RANGE SERVER",
         "ADDRESS",
         "STATE",
@@ -55,7 +55,14 @@ pub(crate) fn run(connection: &Connection, json: bool, terminal: &mut Terminal) 
         ">MISSING REPLICAS",
         ">DISK FREE",
     ];
-    terminal.table(&header, servers.iter().map(row).collect())?;
+    let mut rows: Vec<_> = servers.iter().map(row).collect();
+    if servers.iter().any(|server| zone(server).is_some()) {
+        header.insert(2, "ZONE");
+        for (row, server) in rows.iter_mut().zip(servers) {
+            row.insert(2, zone(server).unwrap_or("-").to_owned());
+        }
+    }
+    terminal.table(&header, rows)?;
     terminal.line("")?;
     terminal.line(format_args!(
         "{} open ranges lack replicas; {} copies of sealed ranges are being made, {} sealed ranges wait for one",
@@ -131,6 +138,12 @@ fn number(server: &RangeServerStatus) -> String {
     name.map_or_else(String::new, |name| name.server_id.to_string())
 }
 
+/// Where a server stands, if it says so.
+fn zone(server: &RangeServerStatus) -> Option<&str> {
+    let name = server.range_server.as_ref()?;
+    Some(name.zone.as_str()).filter(|zone| !zone.is_empty())
+}
+
 fn lacking(servers: &[RangeServerStatus]) -> i64 {
     servers.iter().map(|server| i64::from(server.missing_replica_cnt)).sum()
 }
@@ -179,6 +192,7 @@ fn server_json(server: &RangeServerStatus) -> Value {
     json!({
         "server_id": name.map(|name| name.server_id.0),
         "address": name.map(|name| name.advertise_addr.clone()),
+        "zone": zone(server),
         "up": server.is_up,
         "draining": server.state == ServerState::DRAINING,
         "drained": server.state == ServerState::DRAINING && server.held_range_cnt() == 0,

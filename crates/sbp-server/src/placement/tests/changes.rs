@@ -701,7 +701,7 @@ fn new_streams_are_spread_over_the_servers_that_are_up() {
         id: ServerId(id),
         load: ServerLoad::default(),
         replicates: false,
-        avoided: false,
+        ..Candidate::default()
     });
     let mut placed = Vec::new();
     for _stream in 0..4 {

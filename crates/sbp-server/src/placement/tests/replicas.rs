@@ -14,7 +14,7 @@ fn candidates(replicating: &[i32], others: &[i32]) -> Vec<Candidate> {
             id: ServerId(*id),
             load: ServerLoad::default(),
             replicates,
-            avoided: false,
+            ..Candidate::default()
         }
     };
     let replicating = replicating.iter().map(candidate(true));
