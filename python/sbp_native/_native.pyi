@@ -366,6 +366,9 @@ class RangeServerInfo:
     def address(self) -> str:
         """Where it is dialled, as ``host:port``."""
     @property
+    def zone(self) -> str | None:
+        """Where it stands, as ``sbp serve --zone`` says: copies go to different zones. None: it does not say."""
+    @property
     def is_up(self) -> bool:
         """Whether it reports."""
     @property
@@ -1976,6 +1979,7 @@ def connect(
     tls: Tls | None = None,
     token: str | PathLike[str] | Callable[[], str] | None = None,
     token_in_clear: bool | None = None,
+    read_from: Literal["primary", "any"] = "primary",
 ) -> Client:
     """Connects to the first of ``servers`` that answers: ``"host:port"``, several separated by commas, or a list.
 
@@ -2009,6 +2013,11 @@ def connect(
     network could read it: such calls raise ``AccessDeniedError`` too, unless ``token_in_clear`` allows it. Without
     ``servers``, ``SBP_TOKEN_IN_CLEAR=true`` allows it.
 
+    A stream with several copies is read from the server that takes its appends, and from another one while that is
+    away. With ``read_from="any"`` reads are spread over all servers that have the records, another one for each client
+    and stream; from the others what is new comes up to 100 ms later. Where a stream ends is asked of the first in any
+    case, and nothing is left out.
+
     Raises ``ConnectionFailedError``; as ``TlsError``, at once, where a certificate is not accepted.
 
     >>> with sbp.connect([server.address], timeout=5) as client:
@@ -2030,6 +2039,7 @@ def aio_connect(
     tls: Tls | None = None,
     token: str | PathLike[str] | Callable[[], str] | None = None,
     token_in_clear: bool | None = None,
+    read_from: Literal["primary", "any"] = "primary",
 ) -> AsyncClient:
     """A client for asyncio, which connects when it is awaited or entered; see :func:`connect`."""
 

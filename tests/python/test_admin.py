@@ -231,6 +231,7 @@ def test_a_stream_is_as_it_is_now(server: sbp.Server, name: str) -> None:
 
 def test_a_client_travels_as_its_settings(server: sbp.Server, name: str) -> None:
     limits: dict[str, Any] = {"max_in_flight_bytes": 1 << 20, "max_in_flight_calls": 7, "max_pinned_bytes": 1 << 22}
+    limits["read_from"] = "any"
     with sbp.connect([server.address], timeout=7.5, client_id="me", **limits) as client:
         client.create_stream(name)
         make, arguments = client.__reduce__()

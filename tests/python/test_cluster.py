@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -59,13 +61,14 @@ def test_a_writer_goes_through_a_takeover(cluster: testing.Cluster) -> None:
         assert values(stream) == [b"%d" % number for number in range(600)]
 
 
-def test_a_tail_goes_through_takeovers(cluster: testing.Cluster) -> None:
+@pytest.mark.parametrize("read_from", ["primary", "any"])
+def test_a_tail_goes_through_takeovers(cluster: testing.Cluster, read_from: Literal["primary", "any"]) -> None:
     seen: list[bytes | None] = []
     with sbp.connect(cluster.address, timeout=30) as client:
         stream = client.create_stream("orders", replicas=3, acks=2)
 
         def follow() -> None:
-            with sbp.connect(cluster.address, timeout=30) as other:
+            with sbp.connect(cluster.address, timeout=30, read_from=read_from) as other:
                 for batch in other.stream("orders").tail("earliest"):
                     seen.extend(batch.values)
                     if len(seen) == 40:
@@ -83,6 +86,20 @@ def test_a_tail_goes_through_takeovers(cluster: testing.Cluster) -> None:
         assert seen == [b"%d" % number for number in range(40)]
 
 
+def test_reads_are_spread_over_the_copies(cluster: testing.Cluster) -> None:
+    with sbp.connect(cluster.address) as client:
+        stream = client.create_stream("orders", replicas=3, acks=2)
+        stream.append([b"%d" % number for number in range(100)])
+        expected = values(stream)
+        assert len(expected) == 100
+    # Each client begins with a server that chance has chosen.
+    for _ in range(20):
+        with sbp.connect(cluster.address, read_from="any") as client:
+            assert values(client.stream("orders")) == expected
+    with pytest.raises(ValueError, match='read_from is "primary" or "any", not "nearest"'):
+        sbp.connect(cluster.address, read_from="nearest")  # type: ignore[arg-type]
+
+
 @contextlib.contextmanager
 def range_servers(directory: Path, driver: sbp.Server) -> Iterator[dict[str, subprocess.Popen[str]]]:
     """Three range servers in processes of their own, by their addresses."""
@@ -91,12 +108,35 @@ def range_servers(directory: Path, driver: sbp.Server) -> Iterator[dict[str, sub
     with contextlib.ExitStack() as stack:
         processes = {}
         for number in range(3):
-            process = subprocess.Popen([*command, str(directory / str(number))], stdout=subprocess.PIPE, text=True)
+            arguments = [*command, str(directory / str(number)), "--zone", f"rack {number}"]
+            process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
             stack.enter_context(process)
             stack.callback(process.kill)
             assert process.stdout is not None
             processes[process.stdout.readline().split()[-1]] = process
         yield processes
+
+
+def test_servers_say_where_they_stand(tmp_path: Path) -> None:
+    with (
+        sbp.Server(role="placement-driver", durability="none") as driver,
+        range_servers(tmp_path, driver) as processes,
+        sbp.connect(driver.address) as client,
+    ):
+
+        def zones() -> dict[str, str | None]:
+            return {server.address: server.zone for server in client.cluster().range_servers or [] if server.is_up}
+
+        expected = {address: f"rack {number}" for number, address in enumerate(processes)}
+        end = time.monotonic() + 20
+        while zones() != expected:
+            assert time.monotonic() < end, zones()
+        command = [str(Path(sys.executable).with_name("sbp")), "cluster", "status", "--servers", driver.address]
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=40, check=True).stdout
+        assert "ZONE" in shown
+        assert all(zone in shown for zone in expected.values()), shown
+        told = json.loads(subprocess.run([*command, "--json"], capture_output=True, timeout=40, check=True).stdout)
+        assert {server["zone"] for server in told["range_servers"]} == set(expected.values())
 
 
 def test_a_primary_that_is_paused_is_done_without(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_timestamp_wins() -> None:
 
 def test_settings_of_the_client() -> None:
     options = parse(
-        **{"client.maxinflightbytes": "4m", "client.heartbeatInterval": "500ms"},
+        **{"client.maxinflightbytes": "4m", "client.heartbeatInterval": "500ms", "client.readFrom": "any"},
         clientName="job",
         timeout="2m",
         maxAttempts="7",
@@ -113,6 +113,7 @@ def test_settings_of_the_client() -> None:
         "timeout": 120.0,
         "max_in_flight_bytes": 4 << 20,
         "heartbeat_interval": 0.5,
+        "read_from": "any",
         "client_id": "job",
         "max_attempts": 7,
         "retry_backoff": 0.02,

@@ -49,6 +49,20 @@ pub struct ClientConfig {
     pub batch_max_bytes: u32,
     /// How long the server may hold a tail's FETCH when there is nothing to return; at most 60 s.
     pub tail_wait: Duration,
+    /// Which of the servers that hold a range are read from.
+    pub read_from: ReadFrom,
+}
+
+/// Which of the servers that hold a range are read from. Where a stream ends is the primary's to say in any case, and a server that
+/// is away is done without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// The one that takes its appends.
+    #[default]
+    Primary,
+    /// Any that has all of it, another one for each stream and client: reads are spread. What is new comes up to 100 ms later from the
+    /// others than from the primary.
+    Any,
 }
 
 /// Why a client cannot be configured so.
@@ -153,6 +167,7 @@ impl ClientConfig {
             // What is read and checked at once stays in a processor's cache; the next is asked for meanwhile.
             batch_max_bytes: 2 << 20,
             tail_wait: Duration::from_secs(10),
+            read_from: ReadFrom::Primary,
         })
     }
 }

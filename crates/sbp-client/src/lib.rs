@@ -65,7 +65,7 @@ pub use bulk::{BulkEvent, BulkOptions, BulkRepeat, BulkStored, BulkWriter};
 pub use call::Each;
 pub use client::Client;
 pub use clock::wall_clock;
-pub use config::{ClientConfig, ConfigError, RetryPolicy};
+pub use config::{ClientConfig, ConfigError, ReadFrom, RetryPolicy};
 pub use cursor::{CURSOR_PREFIX, CommittedPlace, Cursor, CursorOptions};
 pub use sbp_transport::{ClientTlsFiles, TlsFileError};
 

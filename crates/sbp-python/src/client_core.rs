@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::{PyResourceWarning, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use sbp_client::{AppendsInFlight, Client, ClientConfig};
+use sbp_client::{AppendsInFlight, Client, ClientConfig, ReadFrom};
 use sbp_locks::Mutex;
 use sbp_messages::Stream;
 use sbp_types::StreamId;
@@ -76,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) token: Option<Token>,
     /// Sends the token without TLS too.
     pub(crate) token_in_clear: bool,
+    /// Which of the servers that hold a range are read from: its primary, or any.
+    pub(crate) read_from: ReadFrom,
 }
 
 impl Settings {
@@ -102,6 +104,9 @@ impl Settings {
         keywords.set_item("wait", self.wait)?;
         keywords.set_item("tls", self.tls.clone())?;
         keywords.set_item("token_in_clear", self.token_in_clear)?;
+        if self.read_from == ReadFrom::Any {
+            keywords.set_item("read_from", "any")?;
+        }
         keywords.set_item("token", self.token.as_ref().map(Token::pickled).transpose()?)?;
         Ok(keywords)
     }
@@ -115,6 +120,7 @@ impl ClientCore {
         let config = py.detach(|| ClientConfig::with_tls(&settings.servers, tls));
         let mut config = config.map_err(|error| errors::invalid(py, &error.to_string()))?;
         config.token_in_clear = settings.token_in_clear;
+        config.read_from = settings.read_from;
         config.token = settings.token.as_ref().map(Token::source);
         config.timeout = seconds(settings.timeout)?;
         config.connect_timeout = config.connect_timeout.min(config.timeout);

@@ -178,7 +178,7 @@ OPTIONS: Final[dict[str, Option]] = {
         _ALL,
         "",
         "settings of `sbp_native.connect`, in camel case: `client.maxInFlightBytes`, `client.maxInFlightCalls`, "
-        "`client.maxPinnedBytes`, `client.heartbeatInterval`",
+        "`client.maxPinnedBytes`, `client.heartbeatInterval`, `client.readFrom`",
     ),
     "workerGcFreeze": Option(
         _ALL, "`true`", "a worker takes what it has loaded out of the garbage collector's sight: 40 ms a task less"
@@ -191,6 +191,7 @@ _CLIENT: Final = {
     "maxInFlightCalls": "max_in_flight_calls",
     "maxPinnedBytes": "max_pinned_bytes",
     "heartbeatInterval": "heartbeat_interval",
+    "readFrom": "read_from",
 }
 #: The settings of `sbp_native.Tls`, by the options that reach them.
 _TLS: Final = {"tlsCa": "ca", "tlsCert": "cert", "tlsKey": "key", "tlsServerName": "server_name"}
@@ -247,7 +248,7 @@ class SbpOptions(ReadOptions):
     sort_within_batch: bool = False
     max_attempts: int | None = None
     retry_backoff: float | None = None
-    client: Mapping[str, int | float] = field(default_factory=dict)
+    client: Mapping[str, int | float | str] = field(default_factory=dict)
     #: The keywords of `sbp_native.Tls`: names of files, and never what is in them.
     tls: Mapping[str, str] = field(default_factory=dict)
     #: The name of the file with the token, and never the token.
@@ -393,16 +394,19 @@ def _client_name(key: str) -> str:
     return f"client.{found}"
 
 
-def _client_settings(given: Mapping[str, str]) -> dict[str, int | float]:
-    settings: dict[str, int | float] = {}
+def _client_settings(given: Mapping[str, str]) -> dict[str, int | float | str]:
+    settings: dict[str, int | float | str] = {}
     for name in sorted(given):
         if name.startswith("client."):
             keyword = _CLIENT[name.removeprefix("client.")]
+            value: float | str | None
             if keyword == "heartbeat_interval":
-                value: float | None = values.duration(name, given, "s")
+                value = values.duration(name, given, "s")
+            elif keyword == "read_from":
+                value = values.word(name, given, ("primary", "any"))
             else:
                 value = values.size(name, given) if keyword.endswith("bytes") else values.number(name, given)
-            settings[keyword] = cast("float", value)
+            settings[keyword] = cast("float | str", value)
     return settings
 
 

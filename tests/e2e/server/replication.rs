@@ -3,11 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
+use bytes::Bytes;
+use sbp_client::{AppendOptions, Client, Position, ReadFrom, ReaderOptions, Span, TailOptions};
 use sbp_e2e::admin::{Admin, bounds, created, range_id, seal, try_seal};
-use sbp_e2e::clients::{client, records_of, whole};
+use sbp_e2e::clients::{client, client_with, contents, records_of, whole};
 use sbp_e2e::peer::{Peer, fetch_request, from};
 use sbp_e2e::servers::config;
-use sbp_e2e::wait::until;
+use sbp_e2e::wait::{bounded, until};
 use sbp_messages::{ErrorCode, FetchResponse, Message, Range, RangeId, SealKind, Stream};
 use sbp_server::{Roles, Server, ServerConfig};
 use sbp_types::{Offset, ServerId, StreamId};
@@ -194,17 +196,95 @@ async fn a_client_appends_and_reads_a_stream_with_copies_as_any_other() {
     for number in 0..20 {
         let body = format!("record {number}");
         client
-            .append(stream, bytes::Bytes::from(body), &sbp_client::AppendOptions::default())
+            .append(stream, Bytes::from(body), &AppendOptions::default())
             .await
             .unwrap();
     }
-    let mut reader = client.reader(vec![whole(stream)], sbp_client::ReaderOptions::default());
+    let mut reader = client.reader(vec![whole(stream)], ReaderOptions::default());
     let mut records = Vec::new();
     while let Some(batch) = reader.next().await {
         records.extend(records_of(&batch.unwrap()));
     }
     assert_eq!(records.len(), 20);
     drop(client);
+    tokio::task::spawn_blocking(move || drop(cluster)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_are_spread_over_the_copies_where_that_is_asked_for() {
+    let mut cluster = tokio::task::spawn_blocking(Cluster::start).await.unwrap();
+    let (stream, range) = cluster.create("orders", 3, 2);
+    let spread =
+        |cluster: &Cluster| client_with(cluster.placement.address(), |config| config.read_from = ReadFrom::Any);
+    let append = async |client: &Client, number: usize| {
+        let body = Bytes::from(number.to_string());
+        client.append(stream, body, &AppendOptions::default()).await.unwrap();
+    };
+    let expected = |count: usize| -> Vec<_> {
+        let numbered = (0..count).map(|number| (Offset(number as i64), number.to_string()));
+        numbered.collect()
+    };
+    let fetched = |cluster: &Cluster, server| {
+        let server = cluster.servers[Cluster::index(server)].as_ref();
+        server.unwrap().stats().bytes_fetched
+    };
+    // By the primary alone, where nothing is asked for.
+    let plain = client(cluster.placement.address());
+    append(&plain, 0).await;
+    assert_eq!(bounded(contents(&plain, stream)).await, expected(1));
+    let all = servers(&range);
+    assert!(fetched(&cluster, all[0]) > 0);
+    assert_eq!(all[1..].iter().map(|&server| fetched(&cluster, server)).sum::<u64>(), 0);
+    let followed = spread(&cluster);
+    let begin = [(stream, Position::Earliest)];
+    let tail = followed.tail(&begin, TailOptions::default());
+    let mut tail = bounded(tail).await.unwrap();
+    // Each client begins with a server that chance has chosen. What was acknowledged a moment ago is read at each of them.
+    let mut count = 1;
+    while all.iter().any(|&server| fetched(&cluster, server) == 0) {
+        assert!(count < 500, "some server is never read from");
+        let client = spread(&cluster);
+        for _ in 0..5 {
+            append(&client, count).await;
+            count += 1;
+            // Up to an end that nobody has to be asked for: a follower may not know yet that it is confirmed.
+            let span = Span {
+                end: Offset(count as i64),
+                ..whole(stream)
+            };
+            let mut reader = client.reader(vec![span], ReaderOptions::default());
+            let mut read = 0;
+            while let Some(batch) = bounded(reader.next()).await {
+                read += records_of(&batch.unwrap()).len();
+            }
+            assert_eq!(read, count);
+        }
+        client.close().await;
+    }
+    // A follower that is gone is done without.
+    let stopping = tokio::task::spawn_blocking(move || {
+        cluster.stop(all[1]);
+        cluster
+    });
+    let cluster = stopping.await.unwrap();
+    for _ in 0..5 {
+        let client = spread(&cluster);
+        append(&client, count).await;
+        count += 1;
+        assert_eq!(bounded(contents(&client, stream)).await, expected(count));
+        client.close().await;
+    }
+    let mut told = Vec::new();
+    while told.len() < count {
+        let batch = bounded(tail.next()).await.unwrap().unwrap();
+        told.extend(
+            records_of(&batch)
+                .into_iter()
+                .map(|(offset, value)| (offset, String::from_utf8(value).unwrap())),
+        );
+    }
+    assert_eq!(told, expected(count));
+    drop((tail, followed, plain));
     tokio::task::spawn_blocking(move || drop(cluster)).await.unwrap();
 }
 

@@ -10,6 +10,7 @@ use super::answers::only;
 use super::ranges::list_ranges;
 use crate::channel::Reroute;
 use crate::clock::now;
+use crate::config::ReadFrom;
 use crate::error::ClientError;
 use crate::pool::ConnectionPool;
 use crate::pool::routes::Route;
@@ -96,6 +97,21 @@ impl ConnectionPool {
         }
         self.set_routed();
         Ok(())
+    }
+
+    /// Asks where streams are of which reads are to be spread, if nobody has told yet. Where that cannot be told they are read as if they
+    /// were not to be spread.
+    pub(crate) async fn find_copies(self: &Arc<Self>, streams: impl Iterator<Item = StreamId>, deadline: Instant) {
+        if self.home().config.read_from == ReadFrom::Primary {
+            return;
+        }
+        let unknown = self.routes.lock().to_spread(streams);
+        if unknown.is_empty() {
+            return;
+        }
+        if let Err(error) = Box::pin(self.refresh_all(&unknown, deadline.min(now() + ASK_AGAIN))).await {
+            tracing::debug!(%error, "where streams are is not told: they are read where the client is connected");
+        }
     }
 
     /// Asks where a stream is until it is known, and ends the appends that cannot wait for it.

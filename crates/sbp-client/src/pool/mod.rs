@@ -55,10 +55,10 @@ struct Others {
 impl ConnectionPool {
     pub(crate) fn new(config: Arc<ClientConfig>, handle: Handle) -> Arc<Self> {
         Arc::new_cyclic(|pool: &Weak<Self>| Self {
+            routes: Mutex::new(Routes::reading_from(config.read_from)),
             home: Channel::new(config, handle, pool.clone()),
             others: Mutex::default(),
             leader: Mutex::default(),
-            routes: Mutex::default(),
             routed: AtomicBool::new(false),
             reroutes: Mutex::default(),
         })

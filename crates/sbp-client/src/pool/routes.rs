@@ -6,6 +6,8 @@ use sbp_messages::{Range, ReplicaServer, ReplicaState};
 use sbp_types::{Offset, ServerId, StreamId};
 use smallvec::SmallVec;
 
+use crate::config::ReadFrom;
+
 /// A server that holds ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ServerLocation {
@@ -33,6 +35,8 @@ struct Stretch {
     end: Option<Offset>,
     /// Those that hold all of it, the one that takes its appends first.
     servers: SmallVec<[ServerLocation; 1]>,
+    /// Which of them it is read from first.
+    first: usize,
     /// Which of them it is read from: the next one after each that did not answer.
     reading: usize,
 }
@@ -51,8 +55,16 @@ impl Stretch {
             start: range.start_offset,
             end: range.end(),
             servers: servers.into_iter().filter_map(ServerLocation::of).collect(),
+            first: 0,
             reading: 0,
         })
+    }
+
+    /// Reads from one of the servers, which a number chooses.
+    fn spread(&mut self, number: u64) {
+        let servers = u64::try_from(self.servers.len().max(1)).unwrap_or(1);
+        self.first = usize::try_from(number % servers).unwrap_or(0);
+        self.reading = self.first;
     }
 
     fn primary(&self) -> Option<&ServerLocation> {
@@ -108,12 +120,38 @@ impl Route {
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
     known: HashMap<StreamId, Route>,
+    /// Reads are spread over the servers that hold a stream, beginning with one that this number and the stream's choose. `None`:
+    /// they begin with the primary.
+    spread: Option<u64>,
 }
 
 /// Streams whose locations are remembered; beyond it everything is forgotten and asked for again.
 const MOST: usize = 65_536;
 
 impl Routes {
+    /// Routes of a client that reads from here.
+    pub(crate) fn reading_from(read_from: ReadFrom) -> Self {
+        let spread = match read_from {
+            ReadFrom::Primary => None,
+            ReadFrom::Any => Some(fastrand::u64(..)),
+        };
+        Self {
+            known: HashMap::new(),
+            spread,
+        }
+    }
+
+    /// Which of these streams nobody has told of, although reads of them are to be spread over the servers that hold them.
+    pub(crate) fn to_spread(&self, streams: impl Iterator<Item = StreamId>) -> Vec<StreamId> {
+        let mut unknown: Vec<_> = match self.spread {
+            None => Vec::new(),
+            Some(_) => streams.filter(|stream| !self.known.contains_key(stream)).collect(),
+        };
+        unknown.sort_unstable();
+        unknown.dedup();
+        unknown
+    }
+
     /// Who is asked for a stream at an offset; for [`Offset::LATEST`] the server that takes the appends, which alone knows where
     /// the stream ends.
     pub(crate) fn location(&self, stream: StreamId, offset: Offset) -> Option<&ServerLocation> {
@@ -152,11 +190,10 @@ impl Routes {
             return false;
         };
         stretch.reading += 1;
-        let is_another = stretch.reading < stretch.servers.len();
-        if !is_another {
+        if stretch.reading >= stretch.servers.len() {
             stretch.reading = 0;
         }
-        is_another
+        stretch.reading != stretch.first
     }
 
     /// How many servers hold a stream at an offset; `None` where that is not known.
@@ -168,6 +205,11 @@ impl Routes {
     pub(crate) fn learn(&mut self, stream: StreamId, mut route: Route) {
         if self.known.len() >= MOST {
             self.known.clear();
+        }
+        if let Some(number) = self.spread {
+            // Neighbouring streams begin with different servers, and each of their ranges with the same place.
+            let number = number.wrapping_add(stream.0.unsigned_abs());
+            route.stretches.iter_mut().for_each(|stretch| stretch.spread(number));
         }
         if let Some(before) = self.known.get(&stream) {
             route.read_as(before);
@@ -305,6 +347,35 @@ mod tests {
             "where the stream ends it alone knows"
         );
         assert_eq!(routes.location_heard(StreamId(9), Offset(0), |_| true), None);
+    }
+
+    #[test]
+    fn reads_that_are_spread_begin_anywhere_and_still_try_every_copy() {
+        let three = |start| range(0, start, -1, &[(1, true), (2, false), (3, false)]);
+        let mut routes = Routes {
+            spread: Some(7),
+            ..Routes::default()
+        };
+        let streams = || (1..=6).map(StreamId);
+        assert_eq!(routes.to_spread(streams()).len(), 6);
+        let mut firsts = Vec::new();
+        for stream in streams() {
+            routes.learn(stream, Route::new(&[three(0)]));
+            let at = |routes: &Routes, offset| routes.location(stream, offset).unwrap().server.0;
+            assert_eq!(at(&routes, Offset::LATEST), 1, "the primary knows where a stream ends");
+            let mut read = vec![at(&routes, Offset(3))];
+            firsts.push(read[0]);
+            while routes.read_elsewhere(stream, Offset(3)) {
+                read.push(at(&routes, Offset(3)));
+                routes.learn(stream, Route::new(&[three(0)]));
+            }
+            read.sort_unstable();
+            assert_eq!(read, [1, 2, 3]);
+        }
+        firsts.sort_unstable();
+        assert_eq!(firsts, [1, 1, 2, 2, 3, 3]);
+        assert!(routes.to_spread(streams()).is_empty());
+        assert!(Routes::default().to_spread(streams()).is_empty());
     }
 
     fn primary(route: &Route, offset: Offset) -> &ServerLocation {

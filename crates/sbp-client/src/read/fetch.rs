@@ -110,6 +110,7 @@ impl Client {
             let settled = self.settle(&[(entry.stream, entry.from)], options.timeout).await?;
             entry.from = Position::At(only(settled)?);
         }
+        self.pool().find_copies(std::iter::once(entry.stream), deadline).await;
         let (from, time) = entry.from.on_wire();
         let wanted = Wanted {
             stream: entry.stream,

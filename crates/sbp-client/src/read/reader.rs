@@ -203,6 +203,11 @@ impl ReadTask {
             [one] => Some(one.stream),
             _ => None,
         };
+        let ids: Vec<_> = spans.iter().map(|span| span.stream).collect();
+        self.client
+            .pool()
+            .find_copies(ids.into_iter(), now() + self.timeout)
+            .await;
         let resolved = self.resolve(spans).await.map_err(|error| match only {
             Some(stream) => error.with_stream(stream),
             None => error,

@@ -56,7 +56,7 @@ macro_rules! connect_function {
         #[pyo3(signature = (
             servers = None, *, timeout = 30.0, client_id = None, heartbeat_interval = None, max_in_flight_bytes = None,
             max_in_flight_calls = None, max_pinned_bytes = None, max_attempts = None, retry_backoff = None, wait = None,
-            tls = None, token = None, token_in_clear = None,
+            tls = None, token = None, token_in_clear = None, read_from = "primary",
         ))]
         #[expect(clippy::too_many_arguments, reason = "each is a keyword in Python")]
         pub(crate) fn $name(
@@ -74,6 +74,7 @@ macro_rules! connect_function {
             tls: Option<Tls>,
             token: Option<Token>,
             token_in_clear: Option<bool>,
+            read_from: &str,
         ) -> PyResult<$class> {
             // Who takes the servers from the environment takes how to talk to them from there.
             let tls = tls.or_else(|| if servers.is_none() { Tls::of_environment() } else { None });
@@ -93,6 +94,7 @@ macro_rules! connect_function {
                 tls,
                 token,
                 token_in_clear,
+                read_from: arguments::read_from(read_from)?,
             };
             $class::connect(py, settings)
         }

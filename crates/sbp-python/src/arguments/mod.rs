@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyMapping, PyString};
-use sbp_client::Position;
+use sbp_client::{Position, ReadFrom};
 use sbp_messages::{KeyValue, Stream};
 use sbp_record::{Compression, StreamSchema};
 use sbp_types::{Offset, TimestampMs};
@@ -256,6 +256,17 @@ fn properties(value: &Bound<'_, PyDict>) -> PyResult<Vec<KeyValue>> {
             })
         })
         .collect()
+}
+
+/// Which of the servers that hold a range are read from.
+pub(crate) fn read_from(value: &str) -> PyResult<ReadFrom> {
+    match value {
+        "primary" => Ok(ReadFrom::Primary),
+        "any" => Ok(ReadFrom::Any),
+        other => Err(PyValueError::new_err(format!(
+            "read_from is \"primary\" or \"any\", not {other:?}"
+        ))),
+    }
 }
 
 /// The servers to connect to: a string, a list, or what the environment says.

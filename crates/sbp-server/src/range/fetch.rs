@@ -188,7 +188,10 @@ pub(crate) fn judge_fetch(
         let view = View::of(table, entry.stream, stream);
         let range = view.locate(entry.offset)?;
         let does_not_wait = limits.last_call || limits.min_bytes == 0;
-        if entry.offset > range.confirmed && does_not_wait {
+        // Up to an end that is further than what is known here there is more, elsewhere: an empty answer would be asked for again.
+        let is_open = range.phase != Phase::Sealed && !view.knows_end;
+        let lacks_some = is_open && entry.offset == range.confirmed && entry.end > Some(range.confirmed);
+        if does_not_wait && (entry.offset > range.confirmed || lacks_some) {
             return Err((view.elsewhere(entry.offset), None));
         }
         Ok((stream, range))

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use self::followed::Followed;
 use self::task::TailTask;
 use crate::client::Client;
+use crate::clock::now;
 use crate::error::ClientError;
 use crate::gap::Gap;
 use crate::position::Position;
@@ -96,6 +97,8 @@ impl Client {
             };
             followed.push(Followed::new(place.0, next, time));
         }
+        let ids = streams.iter().map(|(stream, _)| *stream);
+        self.pool().find_copies(ids, now() + timeout).await;
         let (sender, items) = mpsc::unbounded_channel();
         let (events_in, events) = mpsc::unbounded_channel();
         let resume = Arc::new(Notify::new());

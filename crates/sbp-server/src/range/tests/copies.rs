@@ -242,6 +242,42 @@ fn the_primary_alone_says_where_the_stream_ends_and_only_while_it_takes_appends(
     assert_eq!(judge(&copies, 0, at_once), (Err(elsewhere), Some(elsewhere)));
 }
 
+#[test]
+fn who_reads_up_to_an_end_that_a_follower_does_not_know_yet_is_sent_elsewhere() {
+    let mut copies = Copies::new(3, 2);
+    copies.append(job(0, 100));
+    // Stored and confirmed, and the follower has not been told so.
+    copies.exchange(1);
+    copies.primary().wait(1);
+    let judge = |copies: &Copies, member: usize, (offset, end): (i64, Option<i64>), last_call: bool| {
+        let ranges = copies.rigs[member].server.hub.ranges.lock();
+        let entry = FetchEntry {
+            stream: STREAM,
+            offset: Offset(offset),
+            end: end.map(Offset),
+            batch_max_bytes: 0,
+        };
+        let limits = Limits {
+            min_bytes: u64::from(!last_call),
+            last_call,
+            budget: 1 << 20,
+        };
+        match judge_fetch(&ranges.table, &entry, limits, |_, _| 0) {
+            Readiness::Refused(refusal, _) => Err(refusal.code),
+            other => Ok(other),
+        }
+    };
+    let elsewhere = Err(ErrorCode::RANGE_NOT_FOUND);
+    assert_eq!(judge(&copies, 1, (0, Some(1)), true), elsewhere);
+    assert_eq!(judge(&copies, 1, (0, Some(1)), false), Ok(Readiness::Wait));
+    assert!(matches!(judge(&copies, 1, (0, None), true), Ok(Readiness::Empty(_))));
+    assert!(matches!(judge(&copies, 0, (0, Some(1)), true), Ok(Readiness::Read(_))));
+    // The primary knows that there is no more than it has.
+    assert!(matches!(judge(&copies, 0, (1, Some(9)), true), Ok(Readiness::Empty(_))));
+    copies.exchange(1);
+    assert!(matches!(judge(&copies, 1, (0, Some(1)), true), Ok(Readiness::Read(_))));
+}
+
 fn copies_end(ranges: &crate::range::Ranges) -> Offset {
     ranges.table.stream(STREAM).unwrap().confirmed_end()
 }
