@@ -36,7 +36,7 @@ use crate::offer::Offer;
 use crate::range::{RangeServer, Readers};
 use crate::refusals::Refusals;
 use crate::regular::Regular;
-use crate::roles::{keep_in_touch, until_registered};
+use crate::roles::{RangeRole, keep_in_touch, until_registered};
 use crate::start::{OpenedRoles, StartContext};
 use crate::stats::{Counters, ServerStats, seconds_since};
 use crate::status::Phase;
@@ -44,6 +44,8 @@ use crate::storage::StorageParts;
 
 /// How much longer than the grace connections may take to write their last bytes.
 const CLOSING_TIME: Duration = Duration::from_secs(2);
+/// How long others may take at most to take over from a server that stops.
+const HAND_OVER_TIME: Duration = Duration::from_secs(3);
 /// How long the start waits for the keys of OAuth tokens that are fetched.
 const FIRST_KEYS_TIME: Duration = Duration::from_secs(5);
 /// How much longer threads may take that were suspended or wait for the disk.
@@ -193,8 +195,8 @@ impl ServerRuntime {
         }
     }
 
-    /// Shuts all parts down in an order in which nothing is lost: first no new connections and requests, then the
-    /// answers to what was started, then the metadata, then the log.
+    /// Shuts all parts down in an order in which nothing is lost: first others take over what this server leads, then there are no
+    /// new connections and requests, then come the answers to what was started, then the metadata, then the log.
     pub(crate) fn shutdown(self) -> Result<(), ShutdownError> {
         let Self {
             runtime,
@@ -218,6 +220,9 @@ impl ServerRuntime {
             seconds,
             "draining: calls under way may end, no others begin"
         );
+        if let Some(role) = &node.range_role {
+            hand_over(&runtime, role, grace.min(HAND_OVER_TIME));
+        }
         let _ended = stop.send(true);
         connections.go_away();
         if !connections.wait_until_closed(grace + CLOSING_TIME) {
@@ -260,6 +265,21 @@ impl ServerRuntime {
             tracing::info!(seconds = seconds_since(began), "ended");
         }
         closed
+    }
+}
+
+/// Has the ranges go on elsewhere whose appends this server takes. Does not wait for it longer than this: who is not asked in time is
+/// missed by the others afterwards.
+fn hand_over(runtime: &Runtime, role: &Arc<RangeRole>, at_most: Duration) {
+    let (over, waiting) = mpsc::channel();
+    let role = Arc::clone(role);
+    runtime.spawn(async move {
+        role.hand_over().await;
+        // An error when nobody waits any more.
+        let _ended = over.send(());
+    });
+    if waiting.recv_timeout(at_most).is_err() {
+        tracing::warn!("ranges whose appends this server takes did not go on elsewhere in time");
     }
 }
 

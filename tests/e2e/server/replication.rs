@@ -31,6 +31,7 @@ fn range_server(directory: &Path, listen: &str, placement: &Server, silence: Dur
         listen: listen.to_owned(),
         report_interval: Duration::from_millis(100),
         replica_silence: silence,
+        shutdown_grace: Duration::from_secs(10),
         ..config(Some(directory))
     })
     .unwrap()
@@ -368,6 +369,30 @@ fn a_primary_that_was_restarted_appends_to_the_next_range_only() {
     let ranges = Peer::connect(&cluster.placement).ranges(stream);
     assert!(ranges.len() > 1, "the range was sealed");
     assert_eq!(bounds(&ranges[0]), (0, 0, 1, 1));
+    assert_eq!(all_records(&cluster, stream), [b"before".to_vec(), b"after".to_vec()]);
+}
+
+#[test]
+fn a_primary_that_is_ended_has_its_ranges_go_on_elsewhere_before_it_lets_its_clients_go() {
+    let mut cluster = Cluster::start();
+    let (stream, range) = cluster.create("orders", 3, 2);
+    let all = servers(&range);
+    assert!(cluster.peer(all[0]).append(stream, b"before").status.is_success());
+    // It does not end while this connection is open, which does not mind that it is asked to go away.
+    let mut lingering = cluster.peer(all[0]);
+    lingering.send(&fetch_request(60_000, 1, &[from(stream, 1)]), b"");
+    let ended = cluster.servers[Cluster::index(all[0])].take().unwrap();
+    let ending = std::thread::spawn(move || ended.shutdown());
+    let next = until("the next range", || {
+        let ranges = Peer::connect(&cluster.placement).ranges(stream);
+        (ranges.len() > 1).then(|| servers(&ranges[1])[0])
+    });
+    assert_ne!(next, all[0]);
+    assert_eq!(append_somewhere(&cluster, stream, b"after"), next);
+    let has_ended = ending.is_finished();
+    drop(lingering);
+    ending.join().unwrap().unwrap();
+    assert!(!has_ended, "the others took over when it was gone, and not before");
     assert_eq!(all_records(&cluster, stream), [b"before".to_vec(), b"after".to_vec()]);
 }
 

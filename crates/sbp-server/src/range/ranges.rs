@@ -54,6 +54,8 @@ pub(crate) struct Ranges {
     pub(super) to_compare: Vec<Repeated>,
     /// Why the log has failed: nothing that was queued and is not synced will be.
     pub(super) log_failure: Option<Refusal>,
+    /// The server is about to stop: ranges go on elsewhere whose appends it takes.
+    pub(super) is_stopping: bool,
     /// What followers have to be sent.
     pub(super) outboxes: Outboxes,
     /// Bounds what is sent of sealed ranges.

@@ -480,6 +480,16 @@ impl RangeRole {
         }
     }
 
+    /// Before this server stops: has the ranges go on elsewhere whose appends it takes, so that nobody has to miss it first.
+    pub(crate) async fn hand_over(&self) {
+        let Ok(ranges) = self.ranges() else { return };
+        let leads = ranges.stop_leading();
+        drop(ranges);
+        if leads && self.drivers.standing() != 0 {
+            self.ask_to_seal().await;
+        }
+    }
+
     /// Asks the placement driver to trim streams. It sends the trim to this server once it is durable.
     pub(crate) async fn ask_to_trim(&self, streams: &[(StreamId, Offset)]) -> Result<(), PeerError> {
         for chunk in streams.chunks(MAX_ENTRIES) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sbp_replication::NotTaken;
+use sbp_replication::{NotTaken, Replica};
 use sbp_types::{Epoch, RangeKey, ServerId};
 
 use crate::range::copies::Hearing;
@@ -53,19 +53,32 @@ impl RangeServer {
         notifications.send();
     }
 
+    /// This server is about to stop. Returns whether it takes the appends of ranges that it shares with others: those are to go on
+    /// elsewhere.
+    pub(crate) fn stop_leading(&self) -> bool {
+        let mut ranges = self.hub.ranges.lock();
+        ranges.is_stopping = true;
+        let mut replicas = ranges.table.streams().flat_map(|(_, hosted)| &hosted.ranges);
+        replicas.any(|range| {
+            let open = range.replica.as_deref().filter(|replica| replica.end().is_none());
+            open.is_some_and(Replica::is_first_life)
+        })
+    }
+
     /// The open ranges that this server shares with others and does not go on with, by the servers that the next range is
     /// better without. Either it was their primary in an earlier life, or the log dropped what others may have, or somebody
-    /// has begun a seal, or a follower is missed, or this server's log has failed.
+    /// has begun a seal, or a follower is missed, or this server's log has failed, or it takes the appends and is about to stop.
     pub(crate) fn want_seals(&self) -> BTreeMap<Vec<ServerId>, Vec<WantedSeal>> {
         let mut ranges = self.hub.ranges.lock();
         let Ranges {
             table,
             hearing,
             log_failure,
+            is_stopping,
             ..
         } = &mut *ranges;
         let has_failed = log_failure.is_some();
-        let me = self.log.server_id().filter(|_| has_failed);
+        let me = self.log.server_id();
         if let Some(hearing) = hearing {
             hearing.forget_old_wishes();
         }
@@ -80,9 +93,9 @@ impl RangeServer {
                     .as_mut()
                     .map(|hearing| hearing.missed_of(stream, replica, &mut unhurried));
                 let mut missed = missed.unwrap_or_default();
-                missed.extend(me);
-                let stands_still =
-                    has_failed || replica.is_fenced() || replica.takes_appends() == Err(NotTaken::NeedsSeal);
+                let leaves = has_failed || *is_stopping && replica.is_first_life();
+                missed.extend(me.filter(|_| leaves));
+                let stands_still = leaves || replica.is_fenced() || replica.takes_appends() == Err(NotTaken::NeedsSeal);
                 if stands_still || !missed.is_empty() {
                     let (key, epoch) = (range.key(stream), range.epoch);
                     wanted.entry(missed).or_default().push(WantedSeal { key, epoch });
