@@ -110,6 +110,17 @@ impl Cluster {
         self.servers[index] = Some(self.setup(server).start());
     }
 
+    /// The same, at the address where it was.
+    pub(crate) fn start_again_at(&mut self, server: ServerId, address: &str) {
+        let index = usize::try_from(server.0).unwrap() - 1;
+        assert!(self.servers[index].is_none(), "it runs");
+        let setup = Setup {
+            listen: address.to_owned(),
+            ..self.setup(server)
+        };
+        self.servers[index] = Some(setup.start());
+    }
+
     /// Where a range server keeps what it has.
     pub(crate) fn directory_of(&self, server: ServerId) -> std::path::PathBuf {
         self.directory.path().join(server.to_string())

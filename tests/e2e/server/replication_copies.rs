@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use sbp_e2e::admin::{Admin, seal, trim};
+use sbp_e2e::peer::{fetch_request, from};
 use sbp_e2e::wait::until;
-use sbp_messages::{Range, ReplicaState, SealKind};
+use sbp_messages::{FetchResponse, Range, ReplicaState, SealKind};
 use sbp_server::ClusterTimes;
 use sbp_types::{ServerId, StreamId};
 
@@ -53,6 +54,34 @@ pub(super) fn served(cluster: &Cluster, server: ServerId, stream: StreamId, from
         }
         found.extend(more.into_iter().map(|(offset, body)| (offset, body.to_vec())));
     }
+}
+
+/// Nothing is under way to the follower when that ends: the primary loses nothing by which it could find out. Before, the follower's
+/// readers waited for the next append.
+#[test]
+fn a_follower_that_starts_again_is_told_what_is_confirmed_although_nothing_more_is_appended() {
+    let mut cluster = Cluster::start(3, patient());
+    let (stream, servers) = cluster.create(3, 3, 3);
+    cluster.append(stream, b"the last one");
+    let follower = servers[1];
+    let is_told = |cluster: &Cluster| {
+        until("what is confirmed", || {
+            let request = fetch_request(0, 0, &[from(stream, 0)]);
+            let (answer, records): (FetchResponse, _) = cluster.peer(follower).call(&request, b"");
+            let is_read = answer.fetch_responses[0].status.is_success() && !records.is_empty();
+            is_read.then_some(())
+        });
+    };
+    for stays_there in [false, true] {
+        is_told(&cluster);
+        let address = cluster.process(follower).address.clone();
+        cluster.kill(follower);
+        match stays_there {
+            true => cluster.start_again_at(follower, &address),
+            false => cluster.start_again(follower),
+        }
+    }
+    is_told(&cluster);
 }
 
 #[test]

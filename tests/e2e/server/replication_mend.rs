@@ -186,4 +186,12 @@ fn a_range_whose_same_record_all_servers_have_lost_waits_and_ends_by_force_with_
             ErrorCode::RS_DATA_CORRUPTED
         );
     }
+    // The disk of one gives the bytes back that it had, and the others have them from there.
+    cluster.kill(on[2]);
+    damage(&cluster.directory_of(on[2]), b"secord 2 of many");
+    cluster.start_again(on[2]);
+    wait_until_whole(&cluster, on[2], stream, 7);
+    cluster.kill(on[0]);
+    cluster.start_again(on[0]);
+    wait_until_whole(&cluster, on[0], stream, 7);
 }

@@ -54,6 +54,17 @@ impl Replica {
         (next < behind).then_some(next)
     }
 
+    /// Where the first entry stands that this server can read, as far as it is known what its disk has lost.
+    #[must_use]
+    pub fn first_readable(&self) -> Position {
+        let at_first = self
+            .damage
+            .spans()
+            .iter()
+            .find(|(from, to)| *from <= self.first && self.first < *to);
+        at_first.map_or(self.first, |(_, to)| *to)
+    }
+
     /// The servers that this one sends entries to, those twice that are also in an order.
     pub fn sends_to(&self) -> impl Iterator<Item = ServerId> {
         let ordered = self.orders.iter().flat_map(|order| order.to.peers());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sbp_messages::{AppendResponse, HeartbeatRequest, HeartbeatResponse};
 use sbp_replication::Answer;
 use sbp_types::{RangeKey, ServerId};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
@@ -56,10 +56,14 @@ struct Sending {
     wake: Arc<Notify>,
     address: String,
     channel: PeerChannel,
+    /// Tells of each further connection of the channel.
+    connections: watch::Receiver<u64>,
+    /// Whether there was a connection, to this address or an earlier one.
+    was_connected: bool,
     frames: JoinSet<Ended>,
     bytes: usize,
-    /// What was sent on the present connection is lost from some entry on: nothing more is sent before everything under way
-    /// has ended.
+    /// What was sent on the present connection is lost from some entry on, or there is another one: nothing more is sent before
+    /// everything under way has ended.
     drains: bool,
     /// Ranges that the server takes nothing of now.
     refused: RefusedRanges,
@@ -112,10 +116,13 @@ async fn begin(links: &Weak<FollowerLinks>, server: ServerId, wake: Arc<Notify>)
     loop {
         let links = links.upgrade()?;
         if let Some(address) = address_of(&links, server) {
+            let channel = links.channel(address.clone());
             return Some(Sending {
                 server,
                 wake,
-                channel: links.channel(address.clone()),
+                connections: channel.connections(),
+                was_connected: false,
+                channel,
                 address,
                 frames: JoinSet::new(),
                 bytes: 0,
@@ -153,6 +160,7 @@ impl Sending {
         };
         tracing::debug!(server = %self.server, old = self.address, new = address, "a server has another address");
         self.channel = links.channel(address.clone());
+        self.connections = self.channel.connections();
         self.address = address;
         self.greet_at = Instant::now();
         self.drains |= !self.frames.is_empty();
@@ -213,10 +221,15 @@ impl Sending {
     fn read(&self, key: RangeKey, ranges: &Arc<RangeServer>) -> Reading {
         let (ranges, server) = (Arc::clone(ranges), self.server);
         tokio::task::spawn_blocking(move || {
-            ranges.feed_from_log(server, key, FRAME_BYTES).map_err(|error| {
-                tracing::error!(%server, range = %key, %error, "entries cannot be read for a server that lacks them");
-                key
-            })
+            let read = ranges.feed_from_log(server, key, FRAME_BYTES);
+            let error = match &read {
+                Ok(feed) => feed.unreadable.as_ref().map(|(_, error)| error),
+                Err(error) => Some(error),
+            };
+            if let Some(error) = error {
+                tracing::error!(%server, range = %key, %error, "entries cannot be read for a server that may lack them");
+            }
+            read.map_err(|_| key)
         })
     }
 
@@ -248,7 +261,12 @@ impl Sending {
                 // server says where to go on.
                 self.reading = None;
                 match read {
-                    Ok(feed) => self.send_frame(feed),
+                    Ok(feed) => {
+                        if let Some((key, _)) = feed.unreadable {
+                            self.refused.add(key, Instant::now());
+                        }
+                        self.send_frame(feed);
+                    }
                     Err(key) => {
                         self.refused.add(key, Instant::now());
                     }
@@ -257,6 +275,12 @@ impl Sending {
             }
             Some(ended) = self.frames.join_next() => ended.ok().map(|ended| Event::Ended(Box::new(ended))),
             Some(greeted) = self.greetings.join_next() => greeted.is_ok_and(|is_answered| is_answered).then_some(Event::Greeted),
+            Ok(()) = self.connections.changed() => {
+                // The server may have started again since the last one, and know nothing of what it was told. Nothing need have
+                // been under way, so that nothing need be lost.
+                self.drains |= std::mem::replace(&mut self.was_connected, true);
+                None
+            }
             () = self.wake.notified() => None,
             () = sleep_until(due) => None,
         }

@@ -51,7 +51,8 @@ pub(crate) fn run(asked: &ForceSeal, terminal: &mut Terminal) -> Result<(), CliE
             .filter_map(|replica| replica.range_server);
         let servers: Vec<_> = ids.map(|server| server.server_id.to_string()).collect();
         terminal.line(format_args!(
-            "the disks of all of its servers ({}) that are there have lost records of it; reads of these offsets end with 2502:",
+            "the disks of all of its servers ({}) that are there have lost records of it; reads of these offsets end with 2502, unless a \
+             server comes back that has them:",
             servers.join(", ")
         ))?;
         for (from, to) in lost {

@@ -62,6 +62,8 @@ pub(crate) struct Feed {
     /// When more of sealed ranges may be sent, if any waits for that; by the clock of
     /// [`running_for`](RangeServer::running_for).
     pub(crate) paced_until: Option<Duration>,
+    /// The range whose next entries could not be read, and why: the entry in their place only has the server say anew what it has.
+    pub(crate) unreadable: Option<(RangeKey, ReadError)>,
 }
 
 impl Feed {
@@ -177,7 +179,8 @@ impl RangeServer {
                 self.note_first(key);
                 return Ok(feed);
             }
-            entries => entries?,
+            Err(error) => return self.feed_question(server, key, error),
+            Ok(entries) => entries,
         };
         let mut ranges = self.hub.ranges.lock();
         if ranges.outboxes.of(server).is_refused(key) {
@@ -186,6 +189,42 @@ impl RangeServer {
         ranges.feed_read(server, key, entries, most_bytes, self.running_for(), &mut feed);
         // There may be more.
         ranges.tell_followers(key);
+        Ok(feed)
+    }
+
+    /// What comes next for a server that this one writes back or copies to cannot be read here. That server may have it by now, or may
+    /// have had it all along, and is not asked by anybody else: it is sent the first entry that can be read, to which it answers what it
+    /// has. Then nothing until [`tell_again`](Self::tell_again).
+    fn feed_question(&self, server: ServerId, key: RangeKey, error: ReadError) -> Result<Feed, ReadError> {
+        let place_in = |ranges: &Ranges| {
+            let replica = ranges.table.replica(key)?;
+            let (_, sealed_end) = replica.next_for(server)?;
+            sealed_end.map(|end| (replica.first_readable(), end))
+        };
+        let place = place_in(&self.hub.ranges.lock());
+        let Some((at, _)) = place else { return Err(error) };
+        let entry = match self.log.entries(key, at, 1) {
+            Ok(entries) => entries.into_iter().next(),
+            Err(_) => None,
+        };
+        let mut ranges = self.hub.ranges.lock();
+        let mut feed = Feed::default();
+        match entry.filter(|entry| entry.position == at) {
+            // The order is the same one still.
+            Some(entry) if place_in(&ranges) == place => {
+                ranges.feed_stored(
+                    server,
+                    key,
+                    &entry,
+                    place.map(|(_, end)| end),
+                    self.running_for(),
+                    &mut feed,
+                );
+            }
+            _ => return Err(error),
+        }
+        ranges.outboxes.of(server).refuses(key);
+        feed.unreadable = Some((key, error));
         Ok(feed)
     }
 
@@ -383,21 +422,35 @@ impl Ranges {
             if at != entry.position || sealed_end.is_some_and(|end| entry.end() > end) {
                 break;
             }
-            let (confirmed, to) = (replica.confirmed(), entry.end());
-            let entry = FeedEntry {
-                key,
-                epoch: entry.head.epoch,
-                at,
-                kind: Some(kind_of(&entry.head)),
-                append_time: entry.head.append_time,
-                confirmed,
-                sealed_end,
-                round: Round::default(),
-                question: None,
-                chunks: sent_bytes(&entry.head, entry.bytes.chunks()),
-            };
-            self.send_entry(server, entry, to, now, feed);
+            self.feed_stored(server, key, &entry, sealed_end, now, feed);
         }
+    }
+
+    /// Adds an entry that was read from the log.
+    fn feed_stored(
+        &mut self,
+        server: ServerId,
+        key: RangeKey,
+        entry: &StoredEntry,
+        sealed_end: Option<Position>,
+        now: Duration,
+        feed: &mut Feed,
+    ) {
+        let Some(replica) = self.table.replica(key) else { return };
+        let (confirmed, to) = (replica.confirmed(), entry.end());
+        let entry = FeedEntry {
+            key,
+            epoch: entry.head.epoch,
+            at: entry.position,
+            kind: Some(kind_of(&entry.head)),
+            append_time: entry.head.append_time,
+            confirmed,
+            sealed_end,
+            round: Round::default(),
+            question: None,
+            chunks: sent_bytes(&entry.head, entry.bytes.chunks()),
+        };
+        self.send_entry(server, entry, to, now, feed);
     }
 
     /// Adds an entry that ends at `to`, and counts it as sent.

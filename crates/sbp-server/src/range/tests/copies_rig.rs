@@ -53,8 +53,13 @@ impl Copies {
 
     /// Takes from the primary what it has for a follower.
     pub(super) fn send(&mut self, follower: usize) -> usize {
+        self.send_with(follower, true)
+    }
+
+    /// The same, and what is confirmed only if it is to be told.
+    pub(super) fn send_with(&mut self, follower: usize, tells_confirmed: bool) -> usize {
         let primary = Arc::clone(&self.primary().server);
-        let feed = primary.feed(id(follower), 1 << 20, true);
+        let feed = primary.feed(id(follower), 1 << 20, tells_confirmed);
         let mut count = feed.entries.len();
         self.sent[follower].extend(feed.entries);
         if let Some(key) = feed.from_log {

@@ -164,6 +164,46 @@ fn what_another_server_is_read_for_makes_a_copy_whole_too() {
     assert_eq!((copies.readable(2, 6).len(), copies.incomplete(2).len()), (6, 0));
 }
 
+/// After an end by force that nobody could read all of, the server that is taken for whole may have lost what another one has, or has
+/// again. Before, it sent that one nothing more from what it had lost on, so that the other one was never asked what it has, and went on
+/// counting as one that lacks some.
+#[test]
+fn a_server_that_has_what_its_sender_has_lost_is_asked_for_it_again() {
+    for lost in [&[2][..], &[0], &[5], &[0, 3, 5]] {
+        let mut copies = filled(6);
+        let end = at(6);
+        for member in [0, 2] {
+            copies.lose(member, Some(6), lost);
+        }
+        let primary = Arc::clone(&copies.primary().server);
+        let order = || asked(|done| primary.write_back(FIRST, &[id(2)], end, done));
+        let first = order();
+        for _time in 0..3 {
+            copies.send_with(2, false);
+            copies.deliver_copied(2, end);
+        }
+        assert!(first.try_recv().is_err(), "{lost:?}");
+        assert_eq!(copies.send_with(2, false), 0, "{lost:?}: not before it is time");
+        assert_eq!(copies.incomplete(2).len(), 1);
+        // Its disk gives back what it had.
+        for number in lost {
+            let (from, to) = (i64::from(*number), i64::from(*number) + 1);
+            let whole = &copies.rigs[1].server.log.read(FIRST, Offset(from), 1, true).unwrap()[0];
+            let (key, from, to) = (FIRST, Offset(from), Offset(to));
+            let bytes = whole.bytes.clone().into_contiguous();
+            let server = &copies.rigs[2].server;
+            assert!(server.mend(DamagedInterval { key, from, to }, from, &bytes).unwrap());
+        }
+        assert_eq!(copies.incomplete(2), []);
+        // Also if the placement driver orders it anew.
+        let second = order();
+        primary.tell_again(id(2), [FIRST]);
+        assert_eq!(copies.send_with(2, false), 1, "{lost:?}");
+        copies.deliver_copied(2, end);
+        assert_eq!(second.try_recv().unwrap(), Ok(()), "{lost:?}");
+    }
+}
+
 #[test]
 fn nobody_waits_for_ever_for_a_server_that_cannot_put_back_what_its_disk_has_lost() {
     let mut copies = filled(3);
