@@ -72,7 +72,9 @@ class Ours:
         for line in self.process.stdout:
             if line.startswith("Pravega on "):
                 return
-        raise RuntimeError(f"the server did not start: exit status {self.process.wait()}")
+        status = self.process.wait()
+        self.__exit__()
+        raise RuntimeError(f"the server did not start: exit status {status}")
 
     def kill(self) -> None:
         """Ends it without a word."""

@@ -44,6 +44,15 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def answers(port: int) -> bool:
+    """Whether something listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+    except OSError:
+        return False
+    return True
+
+
 class Server:
     """A stand-alone server: a controller and a segment store in one process, with all data in memory."""
 
@@ -67,7 +76,7 @@ class Server:
 
     def __enter__(self) -> Self:
         limit = time.monotonic() + 120
-        while b"Pravega Sandbox is running" not in self.log.read_bytes():
+        while not (b"Pravega Sandbox is running" in self.log.read_bytes() and answers(self.controller)):
             if self.process.poll() is not None or time.monotonic() > limit:
                 tail = self.log.read_text(errors="replace")[-4_000:]
                 self.__exit__()

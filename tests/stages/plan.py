@@ -152,7 +152,15 @@ LONG: Plan = (
         shows=_HUNG,
     ),
     Stage("forks, exits, interrupts", ("{bin}/python -m tests.lifecycle --runs {runs}",), {}, 200),
-    Stage("Pravega: a real server", (".ci/need mvn=maven", "{bin}/python -m tests.pravega.server")),
+    Stage(
+        "Pravega: a real server",
+        (
+            ".ci/need mvn=maven",
+            "{bin}/python -m tests.pravega.server",
+            "{bin}/python -m pytest -q -o faulthandler_timeout=0 tests/pravega",
+        ),
+        shows=_HUNG,
+    ),
     Stage(
         "Pravega: its own clients with our server",
         (
