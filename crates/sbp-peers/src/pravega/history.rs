@@ -23,6 +23,9 @@ pub struct StreamSegment {
     pub info: SegmentInfo,
     /// The segments whose keys it has taken over: they are sealed, and read before it.
     pub follows: Vec<SegmentId>,
+    /// The positions of the keys that belong to it, from the first to below the second. Of segments with which a stream begins, and
+    /// that are sealed, nobody tells them.
+    pub keys: Option<(f64, f64)>,
 }
 
 /// A segment, and those that follow it.
@@ -42,14 +45,27 @@ impl Pravega {
     pub async fn segments(&self, stream: &StreamName) -> Result<Vec<StreamSegment>, PravegaError> {
         let first = self.first_segments(stream).await?;
         let found = self.walk(first.into_iter().map(|(segment, _)| segment)).await?;
-        let mut follows: HashMap<SegmentId, Vec<SegmentId>> = HashMap::new();
-        for follower in found.iter().flat_map(|walked| &walked.followers) {
-            follows.insert(follower.owned.segment.id, follower.follows.clone());
+        let followers = found.iter().flat_map(|walked| &walked.followers);
+        let mut known: HashMap<_, _> = followers
+            .map(|follower| (follower.owned.segment.id, follower.clone()))
+            .collect();
+        let is_open = |walked: &Walked| !walked.info.is_sealed && !known.contains_key(&walked.segment.id);
+        if found.iter().any(is_open) {
+            for owned in self.current_segments(stream).await? {
+                let id = owned.segment.id;
+                let follows = Vec::new();
+                known.entry(id).or_insert(Follower { owned, follows });
+            }
         }
-        let segments = found.into_iter().map(|walked| StreamSegment {
-            follows: follows.remove(&walked.segment.id).unwrap_or_default(),
-            segment: walked.segment,
-            info: walked.info,
+        let segments = found.into_iter().map(|walked| {
+            let known = known.remove(&walked.segment.id);
+            let keys = known.as_ref().map(|known| (known.owned.low, known.owned.high));
+            StreamSegment {
+                follows: known.map(|known| known.follows).unwrap_or_default(),
+                segment: walked.segment,
+                info: walked.info,
+                keys,
+            }
         });
         Ok(segments.collect())
     }

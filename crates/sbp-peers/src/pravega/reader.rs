@@ -93,6 +93,8 @@ struct Following {
     /// Segments that are being read, or were.
     known: HashSet<SegmentId>,
     done: HashSet<SegmentId>,
+    /// Segments that are done, and whose followers are being asked for.
+    asked: HashSet<SegmentId>,
     /// Those that begin when others are done.
     waiting: Vec<Follower>,
     /// Where segments begin that do not begin where they begin otherwise.
@@ -259,16 +261,32 @@ impl Following {
         self.places.get(&segment.id).copied()
     }
 
-    /// The segments that can begin now.
+    /// The segments that can begin now: all that they follow are read. What a reader does not come to, because it lies in front of
+    /// where it began, is not waited for.
     fn take_due(&mut self) -> Vec<Segment> {
-        let (known, done) = (&self.known, &self.done);
+        let due = self.take_waiting(|following, id| match &following.mode {
+            Mode::Known { ends, .. } => !ends.contains_key(&id),
+            Mode::Alone | Mode::All => false,
+        });
+        let is_idle = self.known.len() == self.done.len() && self.asked.is_empty();
+        match due.is_empty() && is_idle {
+            true => self.take_waiting(|following, id| {
+                let mut waiting = following.waiting.iter();
+                waiting.all(|waiting| waiting.owned.segment.id != id)
+            }),
+            false => due,
+        }
+    }
+
+    /// Those that wait for segments alone that are done, or that are not waited for.
+    fn take_waiting(&mut self, is_needless: impl Fn(&Self, SegmentId) -> bool) -> Vec<Segment> {
         let is_due = |follower: &Follower| {
             let mut follows = follower.follows.iter();
-            follows.all(|id| done.contains(id) || !known.contains(id))
+            follows.all(|id| self.done.contains(id) || !self.known.contains(id) && is_needless(self, *id))
         };
-        let (due, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(is_due);
+        let waiting = self.waiting.iter().cloned();
+        let (due, waiting): (Vec<Follower>, _) = waiting.partition(is_due);
         self.waiting = waiting;
-        let due: Vec<Follower> = due;
         due.into_iter().map(|follower| follower.owned.segment).collect()
     }
 
@@ -518,6 +536,7 @@ impl Reader {
     }
 
     fn ask_followers(&mut self, segment: Segment, misses: u32) {
+        self.following.asked.insert(segment.id);
         let client = self.client.clone();
         let ask = async move {
             if misses > 0 {
@@ -530,6 +549,7 @@ impl Reader {
     }
 
     fn follow(&mut self, segment: &Segment, followers: Result<Vec<Follower>, PravegaError>) {
+        self.following.asked.remove(&segment.id);
         match followers {
             Ok(followers) => self.begin(followers),
             Err(error) => {

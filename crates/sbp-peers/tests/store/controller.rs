@@ -87,6 +87,27 @@ impl TestController {
         self.open(stream, epoch, ranges.iter().map(follows).collect(), false);
     }
 
+    /// Has a stream begin with its segments from this number on; those before it are deleted.
+    #[allow(dead_code, reason = "imports alone look at what is gone")]
+    pub(crate) fn begin_at(&self, stream: &str, first: i64) {
+        let mut streams = self.streams.lock().expect("nobody panics with it");
+        let parts = streams.get_mut(stream).expect("the stream");
+        let is_gone = |part: &Part| part.id.number() < first;
+        for part in parts.iter().filter(|part| is_gone(part)) {
+            let name = format!("{stream}/{}", part.id);
+            self.store.edit(|state| state.segments.remove(&name));
+        }
+        let gone: Vec<_> = parts
+            .iter()
+            .filter(|part| is_gone(part))
+            .map(|part| part.id.0)
+            .collect();
+        parts.retain(|part| !is_gone(part));
+        for part in parts.iter_mut() {
+            part.is_first |= part.follows.iter().any(|before| gone.contains(before));
+        }
+    }
+
     /// Seals a stream; gives back the segments that were open.
     fn seal(&self, stream: &str) -> Vec<Part> {
         let mut streams = self.streams.lock().expect("nobody panics with it");
@@ -105,7 +126,8 @@ impl TestController {
         let mut streams = self.streams.lock().expect("nobody panics with it");
         let known = streams.entry(stream.to_owned()).or_default();
         for (keys, follows) in parts {
-            let id = SegmentId::new(epoch, i32::try_from(known.len()).expect("few"));
+            let number = known.last().map_or(0, |last| last.id.number() + 1);
+            let id = SegmentId::new(epoch, i32::try_from(number).expect("a small one"));
             self.store.edit(|state| {
                 state
                     .segments
