@@ -11,8 +11,9 @@ import pytest
 
 import sbp_native as sbp
 from pravega.control import scale, truncate
-from pravega.ours import Ours
+from pravega.ours import CLIENTS, Ours, ask_at
 from pravega.writing import Writing, check, event
+from sbp_native import pravega
 from sbp_native.testing import eventually
 
 if TYPE_CHECKING:
@@ -112,6 +113,35 @@ def test_an_import_goes_on_over_scalings(source: Pravega, stream: str, ours: Our
         assert importing.wait(WITHIN) == 0
         assert sum(each["imported"] for each in told) == writing.count
         check(contents(client, stream), writing.count)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_clients_of_pravega_read_what_was_imported(source: Pravega, stream: str, ours: Ours, name: str) -> None:
+    """From our server, in the order of the segments; also where the source has lost the first one."""
+    with source.writer(stream) as writer:
+        writer.append_many(map(event, range(300)))
+        scale(source, stream, [0, 0.5, 1])
+        writer.append_many(map(event, range(300, 600)))
+        scale(source, stream, [0, 1])
+        writer.append_many(map(event, range(600, 900)))
+    scope, _, short = stream.partition("/")
+
+    def read(server: Ours, count: int) -> Iterator[bytes]:
+        events = ask_at(CLIENTS[name], server.pravega, "read", scope, short, "group", str(count), "1")["events"]
+        return (content.encode() for content in events)
+
+    run(ours, source, stream)
+    check(read(ours, 900), 900)
+    with pravega.connect(ours.pravega, timeout=60) as client:
+        check((value or b"" for batch in client.read(stream, end="latest") for value in batch.values), 900)
+    # A producer goes on there.
+    assert ask_at(CLIENTS[name], ours.pravega, "write", scope, short, "1", "100") == {"stored": 100}
+    with sbp.connect(ours.address, timeout=20) as client:
+        assert stored(client, stream) == 1_000
+    truncate(source, stream, {1 << 32 | 1: 0, 1 << 32 | 2: 0})
+    with Ours() as later:
+        assert list(run(later, source, stream)) == [f"{stream}/{number}" for number in (1, 2, 3)]
+        check(read(later, 600), 900, start=300)
 
 
 def test_what_is_truncated(source: Pravega, stream: str, ours: Ours) -> None:

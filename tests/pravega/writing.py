@@ -22,8 +22,8 @@ def event(number: int) -> tuple[str, bytes]:
     return key, f"{key}:{number}".encode()
 
 
-def check(found: Iterable[bytes], count: int) -> None:
-    """Each of the events is there once, and those of one key in their order."""
+def check(found: Iterable[bytes], end: int, start: int = 0) -> None:
+    """Each of the events from `start` to `end` is there once, and those of one key in their order."""
     of_key: dict[str, list[int]] = {}
     for content in found:
         key, _, number = content.decode().partition(":")
@@ -31,7 +31,7 @@ def check(found: Iterable[bytes], count: int) -> None:
     for key, numbers in of_key.items():
         assert numbers == sorted(numbers), f"events of {key} are out of order: {numbers[:50]}"
     every = sorted(number for numbers in of_key.values() for number in numbers)
-    assert every == list(range(count)), f"{len(every)} events are there, {count} were written"
+    assert every == list(range(start, end)), f"{len(every)} events are there, and not those from {start} to {end}"
 
 
 class Writing:

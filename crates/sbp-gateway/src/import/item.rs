@@ -5,6 +5,7 @@ use sbp_peers::tank::ReadBundle;
 
 use super::error::ImportError;
 use crate::numbers::time_us;
+use crate::pravega::properties::Lineage;
 
 /// Something of a partition.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(super) enum Item {
 }
 
 /// A partition of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct SourcePartition {
     /// Its number: that of a partition, or of a segment.
     pub(super) partition: i64,
@@ -29,6 +30,8 @@ pub(super) struct SourcePartition {
     pub(super) first: Option<u64>,
     /// Its last place, as far as that is told.
     pub(super) last: Option<u64>,
+    /// Where a segment stands in its stream.
+    pub(super) lineage: Option<Lineage>,
 }
 
 /// How far the source is read.

@@ -10,6 +10,7 @@
 
 mod error;
 mod files;
+mod gone;
 mod item;
 mod numbering;
 mod patience;
@@ -154,7 +155,11 @@ async fn import(
     stop: impl Future<Output = ()>,
     mut progress: impl FnMut(Progress),
 ) -> Result<ImportReport, ImportError> {
-    let found = chosen(topic.partitions(options.patience).await?, options)?;
+    let mut found = chosen(topic.partitions(options.patience).await?, options)?;
+    let gone = match protocol {
+        Protocol::Tank => Vec::new(),
+        Protocol::Pravega => gone::segments(client, &options.topic, &mut found).await?,
+    };
     let mut import = Import {
         client,
         options,
@@ -169,6 +174,10 @@ async fn import(
     for part in &found {
         wanted.push((part.partition, import.begin(part).await?));
     }
+    for target in import.targets.values_mut() {
+        target.tell_whole().await?;
+    }
+    let mut notes = gone::end(client, gone).await?;
     let follow = match (options.follow, &options.stream) {
         (false, _) => Follow::No,
         (true, None) if options.partitions.is_empty() => Follow::AlsoNewPartitions,
@@ -177,9 +186,10 @@ async fn import(
     let mut source = topic.read(&wanted, follow, options.patience).await?;
     let mut stop = pin!(stop);
     import.run(&mut source, stop.as_mut(), &mut progress).await?;
+    notes.append(&mut source.take_notes());
     Ok(ImportReport {
         partitions: import.targets.into_values().map(|target| target.report).collect(),
-        notes: source.take_notes(),
+        notes,
     })
 }
 
@@ -232,7 +242,7 @@ impl Import<'_> {
             None => self.protocol.stream_of(&self.options.topic, part.partition),
         };
         let source = (self.protocol, &self.name);
-        let target = Target::open(self.client, self.options, source, part.partition, &stream).await?;
+        let target = Target::open(self.client, self.options, source, part, &stream).await?;
         let first = target.next().or(part.first);
         if let (Some(first), Some(last)) = (first, part.last) {
             self.all += last.saturating_add(1).saturating_sub(first);
@@ -270,10 +280,7 @@ impl Import<'_> {
             };
             let Some(next) = next else { break };
             match next? {
-                Some(Item::Appeared(part)) => {
-                    let first = self.begin(&part).await?;
-                    source.begin_partition(part.partition, first).await?;
-                }
+                Some(Item::Appeared(part)) => self.begin_later(&part, source).await?,
                 Some(item) => self.take(item).await?,
                 None => break,
             }
@@ -282,12 +289,47 @@ impl Import<'_> {
         self.end(source).await
     }
 
+    /// Begins with a partition that was not there at the beginning.
+    async fn begin_later(&mut self, part: &SourcePartition, source: &mut Source) -> Result<(), ImportError> {
+        let first = self.begin(part).await?;
+        if let Some(target) = self.targets.get_mut(&part.partition) {
+            target.tell_whole().await?;
+        }
+        source.begin_partition(part.partition, first).await?;
+        let Some(lineage) = &part.lineage else { return Ok(()) };
+        // Events of what follows come when these are read to their ends.
+        let is_before = |id: &i64| {
+            lineage
+                .follows
+                .iter()
+                .any(|number| *id & 0xffff_ffff == i64::from(*number))
+        };
+        let before: Vec<_> = self.targets.keys().copied().filter(is_before).collect();
+        self.seal_ended(source, before).await
+    }
+
     /// Stores what was taken.
     async fn end(&mut self, source: &Source) -> Result<(), ImportError> {
+        self.seal_ended(source, self.targets.keys().copied().collect()).await
+    }
+
+    /// Stores what was taken, and marks those of these partitions that have ended. What follows them is there before.
+    async fn seal_ended(&mut self, source: &Source, mut partitions: Vec<i64>) -> Result<(), ImportError> {
         self.send_all();
         self.flight.land().await?;
-        for (partition, target) in &mut self.targets {
-            if source.has_ended(*partition, target.next()).await? {
+        while let Some(partition) = partitions.pop() {
+            let next = self.targets.get(&partition).and_then(Target::next);
+            if !source.has_ended(partition, next).await? {
+                continue;
+            }
+            for follower in source.followers(partition).await? {
+                if !self.targets.contains_key(&follower.partition) {
+                    self.begin(&follower).await?;
+                    partitions.push(follower.partition);
+                }
+            }
+            if let Some(target) = self.targets.get_mut(&partition) {
+                target.tell_whole().await?;
                 target.seal().await?;
             }
         }

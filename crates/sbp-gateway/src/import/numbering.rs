@@ -12,15 +12,9 @@ use sbp_types::Offset;
 use super::error::ImportError;
 use crate::names::stream_of;
 use crate::numbers::{Numbers, SEQUENCE};
+use crate::pravega::properties::{self, IMPORTED, KIND, Lineage, SEALED, SEGMENT, START, key_value, with};
 use crate::pravega::{AT, Place};
 use crate::records::{decode, number_at, one_at};
-
-/// The property that says that a stream stands for a segment, and its value.
-const KIND: (&str, &str) = ("pravega", "segment");
-/// The property with the first byte of a segment that there is.
-const START: &str = "pravega.start";
-/// The property of a segment that takes no more events.
-const SEALED: &str = "pravega.sealed";
 
 /// Of which protocol a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,11 +49,15 @@ impl Protocol {
         }
     }
 
-    /// The properties of a stream that is made for a partition.
-    pub(super) fn properties(self) -> Option<Vec<KeyValue>> {
+    /// The properties of a stream that is made for a partition, or a segment with this lineage.
+    pub(super) fn properties(self, lineage: Option<&Lineage>) -> Option<Vec<KeyValue>> {
         match self {
             Self::Tank => None,
-            Self::Pravega => Some(vec![property(KIND.0, KIND.1)]),
+            Self::Pravega => {
+                let lineage = lineage.map(Lineage::properties);
+                let kind = key_value(KIND, SEGMENT);
+                Some([kind].into_iter().chain(lineage.into_iter().flatten()).collect())
+            }
         }
     }
 }
@@ -78,9 +76,8 @@ impl Numbering {
         match protocol {
             Protocol::Tank => Self::Tank(Numbers::of(stream)),
             Protocol::Pravega => {
-                let mut properties = stream.properties.iter().flatten();
-                let start = properties.find(|property| property.key == START);
-                Self::Pravega(start.and_then(|property| property.value.parse().ok()))
+                let start = properties::property(stream, START);
+                Self::Pravega(start.and_then(|start| start.parse().ok()))
             }
         }
     }
@@ -142,34 +139,25 @@ impl Numbering {
             Self::Tank(numbers) => numbers.properties(stream),
             Self::Pravega(start) => {
                 let start = start.unwrap_or(0).to_string();
-                with(stream, &[property(KIND.0, KIND.1), property(START, &start)])
+                with(stream, &[key_value(KIND, SEGMENT), key_value(START, &start)])
             }
         }
     }
 
     /// The properties of a stream whose segment is sealed; `None`: they say so, or there is nothing to say.
     pub(super) fn sealed(self, stream: &Stream) -> Option<Vec<KeyValue>> {
-        let is_said = stream
-            .properties
-            .iter()
-            .flatten()
-            .any(|property| property.key == SEALED);
-        (self.is_by_batch() && !is_said).then(|| with(stream, &[property(SEALED, "1")]))
+        self.said(stream, SEALED)
     }
-}
 
-fn property(key: &str, value: &str) -> KeyValue {
-    KeyValue {
-        key: key.to_owned(),
-        value: value.to_owned(),
+    /// The properties of a segment beside which are all others that its stream had; `None`: they say so, or there is nothing to say.
+    pub(super) fn whole(self, stream: &Stream) -> Option<Vec<KeyValue>> {
+        self.said(stream, IMPORTED)
     }
-}
 
-/// A stream's properties, with these instead of those that it has of their names.
-fn with(stream: &Stream, own: &[KeyValue]) -> Vec<KeyValue> {
-    let properties = stream.properties.iter().flatten();
-    let others = properties.filter(|property| own.iter().all(|other| other.key != property.key));
-    others.chain(own).cloned().collect()
+    fn said(self, stream: &Stream, key: &str) -> Option<Vec<KeyValue>> {
+        let is_said = properties::property(stream, key).is_some();
+        (self.is_by_batch() && !is_said).then(|| with(stream, &[key_value(key, "1")]))
+    }
 }
 
 /// The byte behind the batch that has the record at `offset`; `None`: it does not say where it begins.

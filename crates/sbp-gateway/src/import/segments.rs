@@ -1,10 +1,10 @@
 //! Streams of Pravega, segment after segment.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use sbp_peers::pravega::{
-    End, Pravega, PravegaConfig, PravegaError, ReadBatch, Reader, Segment, SegmentId, StreamName,
+    End, Pravega, PravegaConfig, PravegaError, PravegaErrorKind, ReadBatch, Reader, Segment, SegmentId, StreamName,
 };
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::error::ImportError;
 use super::item::{Incoming, Item, Share, SourcePartition};
 use super::patience::{ASK_AGAIN, Away, patiently};
+use crate::pravega::properties::Lineage;
 
 /// Which servers of Pravega are imported from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,16 +52,7 @@ impl PravegaStream {
 
     /// All its segments, with where they begin and end.
     pub(super) async fn partitions(&self, patience: Duration) -> Result<Vec<SourcePartition>, ImportError> {
-        let found = patiently(patience, || self.client.segments(&self.name)).await?;
-        let parts = found.into_iter().map(|found| {
-            let (start, length) = (found.info.start.unwrap_or(0), found.info.length);
-            SourcePartition {
-                partition: found.segment.id.0,
-                first: Some(start.cast_unsigned()),
-                last: length.cast_unsigned().checked_sub(1),
-            }
-        });
-        Ok(parts.collect())
+        Ok(partitions(&self.client, &self.name, patience).await?)
     }
 
     /// Reads them, each from its first byte wanted, and those that follow.
@@ -83,11 +75,39 @@ impl PravegaStream {
             client: self.client,
             stream: self.name,
             reader,
+            appeared: VecDeque::new(),
             held: None,
             share: Share { done: 0, all: 0 },
             patience: if is_followed { Duration::MAX } else { patience },
         })
     }
+}
+
+/// A stream's segments, with where they begin and end. Servers that do not answer are asked until `patience` is over.
+async fn partitions(
+    client: &Pravega,
+    stream: &StreamName,
+    patience: Duration,
+) -> Result<Vec<SourcePartition>, PravegaError> {
+    let found = patiently(patience, || client.segments(stream)).await?;
+    let parts = found.into_iter().map(|found| {
+        let (start, length) = (found.info.start.unwrap_or(0), found.info.length);
+        SourcePartition {
+            partition: found.segment.id.0,
+            first: Some(start.cast_unsigned()),
+            last: length.cast_unsigned().checked_sub(1),
+            lineage: Some(Lineage {
+                follows: found.follows.into_iter().filter_map(number).collect(),
+                keys: found.keys,
+            }),
+        }
+    });
+    Ok(parts.collect())
+}
+
+/// A segment's number in its stream.
+fn number(id: SegmentId) -> Option<i32> {
+    i32::try_from(id.number()).ok()
 }
 
 /// A stream that is being read.
@@ -98,7 +118,9 @@ pub(super) struct SegmentSource {
     reader: Reader,
     /// Segments that were told.
     known: HashSet<SegmentId>,
-    /// The first events of a segment that was not.
+    /// Segments that are to be told.
+    appeared: VecDeque<SourcePartition>,
+    /// The first events of one of them.
     held: Option<ReadBatch>,
     /// Bytes that were read, of those that are known of.
     pub(super) share: Share,
@@ -107,21 +129,25 @@ pub(super) struct SegmentSource {
 
 impl SegmentSource {
     pub(super) async fn next(&mut self) -> Result<Option<Item>, ImportError> {
-        if let Some(held) = self.held.take() {
-            return Ok(Some(self.told(held)));
-        }
         let begun = Instant::now();
         loop {
+            if let Some(appeared) = self.appeared.pop_front() {
+                return Ok(Some(Item::Appeared(appeared)));
+            }
+            if let Some(held) = self.held.take() {
+                return Ok(Some(self.told(held)));
+            }
             match self.reader.next_batch().await {
-                Ok(Some(read)) if self.known.insert(read.segment.id) => {
+                Ok(Some(read)) if !self.known.contains(&read.segment.id) => {
                     let first = read.batch.base_offset().0.cast_unsigned();
-                    let appeared = SourcePartition {
+                    let part = SourcePartition {
                         partition: read.segment.id.0,
                         first: Some(first),
                         last: read.end.cast_unsigned().checked_sub(1),
+                        lineage: None,
                     };
                     self.held = Some(read);
-                    return Ok(Some(Item::Appeared(appeared)));
+                    self.look_for_others(part).await?;
                 }
                 Ok(Some(read)) => return Ok(Some(self.told(read))),
                 Ok(None) => return Ok(None),
@@ -134,6 +160,34 @@ impl SegmentSource {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Segments that were not told, among them this one, of which events have come: those without events too.
+    async fn look_for_others(&mut self, read: SourcePartition) -> Result<(), ImportError> {
+        let found = match partitions(&self.client, &self.stream, self.patience).await {
+            Ok(found) => found,
+            // One was deleted just now. What follows what is found out by the next run.
+            Err(error) if error.kind() == PravegaErrorKind::UnknownName => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        for part in found.into_iter().chain([read]) {
+            if self.known.insert(SegmentId(part.partition)) {
+                self.appeared.push_back(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// The segments that follow one.
+    pub(super) async fn followers(&self, id: i64) -> Result<Vec<SourcePartition>, ImportError> {
+        let number = number(SegmentId(id)).unwrap_or(i32::MAX);
+        let mut found = partitions(&self.client, &self.stream, self.patience).await?;
+        found.retain(|part| {
+            part.lineage
+                .as_ref()
+                .is_some_and(|lineage| lineage.follows.contains(&number))
+        });
+        Ok(found)
     }
 
     fn told(&mut self, read: ReadBatch) -> Item {

@@ -79,6 +79,7 @@ impl Topic {
                         partition: i64::from(partition),
                         first: Some(bounds.first).filter(|first| *first > 0),
                         last: Some(bounds.high_water),
+                        lineage: None,
                     })
                 });
                 Ok(served.collect())
@@ -157,6 +158,7 @@ fn list_others(topic: &Path, known: &HashSet<u16>) -> Result<Vec<SourcePartition
             partition: i64::from(partition),
             first: files.first(),
             last: None,
+            lineage: None,
         })
     });
     each.collect()
@@ -210,6 +212,14 @@ impl Source {
         match self {
             Self::Broker(_) | Self::Directory(_) => Ok(false),
             Self::Segments(segments) => segments.has_ended(partition, next).await,
+        }
+    }
+
+    /// Partitions that follow one that has ended.
+    pub(super) async fn followers(&self, partition: i64) -> Result<Vec<SourcePartition>, ImportError> {
+        match self {
+            Self::Broker(_) | Self::Directory(_) => Ok(Vec::new()),
+            Self::Segments(segments) => segments.followers(partition).await,
         }
     }
 

@@ -12,9 +12,10 @@ use sbp_types::{Offset, WriterId};
 use sha2::{Digest, Sha256};
 
 use super::error::ImportError;
-use super::item::{Incoming, Record};
+use super::item::{Incoming, Record, SourcePartition};
 use super::numbering::{Numbering, Protocol};
 use super::{ImportOptions, PartitionReport};
+use crate::pravega::properties;
 use crate::records::{damaged, one_at, only, positions};
 
 /// Bytes of a batch, about.
@@ -124,10 +125,12 @@ impl Target {
         client: &Client,
         options: &ImportOptions,
         (protocol, source): (Protocol, &Arc<str>),
-        partition: i64,
+        part: &SourcePartition,
         name: &str,
     ) -> Result<Self, ImportError> {
-        let stream = find_or_create(client, protocol, name).await?;
+        let partition = part.partition;
+        let said = protocol.properties(part.lineage.as_ref());
+        let stream = find_or_create(client, said.clone(), name).await?;
         let numbering = Numbering::of(protocol, &stream);
         let standing = Standing::find(client, &stream, (protocol, source), options).await?;
         let stored = standing.stored;
@@ -135,7 +138,7 @@ impl Target {
         if let (Some(last), None) = (stored.checked_sub(1), next) {
             return Err(unnumbered(name, last));
         }
-        Ok(Self {
+        let mut target = Self {
             client: client.clone(),
             name: Arc::from(name),
             source: Arc::clone(source),
@@ -157,7 +160,24 @@ impl Target {
                 ..PartitionReport::default()
             },
             stream: Arc::unwrap_or_clone(stream),
-        })
+        };
+        // A stream that somebody else has made does not say all of it. What it says already holds: of a segment whose predecessors
+        // are gone, the source does not tell any more what it followed.
+        let lacks = |said: &KeyValue| properties::property(&target.stream, &said.key).is_none();
+        let missing: Vec<_> = said.into_iter().flatten().filter(lacks).collect();
+        if !missing.is_empty() {
+            let properties = properties::with(&target.stream, &missing);
+            target.describe(properties).await?;
+        }
+        Ok(target)
+    }
+
+    /// All streams of the partitions that there were are there: the properties say so.
+    pub(super) async fn tell_whole(&mut self) -> Result<(), ImportError> {
+        match self.numbering.whole(&self.stream) {
+            Some(properties) => self.describe(properties).await,
+            None => Ok(()),
+        }
     }
 
     /// The place of the next record wanted, if any was imported.
@@ -317,26 +337,36 @@ impl Target {
 
     /// Gives the stream these properties.
     async fn describe(&mut self, properties: Vec<KeyValue>) -> Result<(), ImportError> {
+        describe(&self.client, &self.stream, properties.clone()).await?;
         self.stream.properties = Some(properties);
-        let change = Stream {
-            stream_id: self.stream.stream_id,
-            properties: self.stream.properties.clone(),
-            // Always taken.
-            retention_period_ms: self.stream.retention_period_ms,
-            ..Stream::default()
-        };
-        only(self.client.update_streams(vec![change], None).await?)?;
         Ok(())
     }
 }
 
+/// Gives a stream these properties.
+pub(super) async fn describe(client: &Client, stream: &Stream, properties: Vec<KeyValue>) -> Result<(), ImportError> {
+    let change = Stream {
+        stream_id: stream.stream_id,
+        properties: Some(properties),
+        // Always taken.
+        retention_period_ms: stream.retention_period_ms,
+        ..Stream::default()
+    };
+    only(client.update_streams(vec![change], None).await?)?;
+    Ok(())
+}
+
 /// The stream of that name. One that is not there is made, and keeps its records for ever.
-async fn find_or_create(client: &Client, protocol: Protocol, name: &str) -> Result<Arc<Stream>, ImportError> {
+async fn find_or_create(
+    client: &Client,
+    properties: Option<Vec<KeyValue>>,
+    name: &str,
+) -> Result<Arc<Stream>, ImportError> {
     let stream = match only(client.describe_streams(&[], &[name], None).await?) {
         Err(error) if error.code() == ErrorCode::NOT_FOUND => {
             let wanted = Stream {
                 name: name.to_owned(),
-                properties: protocol.properties(),
+                properties,
                 ..Stream::default()
             };
             only(client.create_streams(vec![wanted], None).await?)?

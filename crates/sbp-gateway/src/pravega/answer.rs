@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sbp_pravega::{Attribute, Reply, Request};
+use sbp_pravega::{Reply, Request};
 
 use super::Shared;
 use super::catalog::{Kind, Making};
@@ -35,18 +35,12 @@ impl Shared {
             Request::Seal { segment, .. } => self.seal(segment).await,
             Request::Delete { segment, .. } => self.delete(segment).await,
             Request::Truncate { segment, offset, .. } => self.truncate(segment, offset).await,
-            Request::GetAttribute(Attribute { segment, id, .. }) => match self.catalog.segment_now(&segment).await? {
-                Some(held) => Ok(Reply::Attribute(held.attribute(id))),
-                None => Ok(no_such(segment, None)),
-            },
+            Request::GetAttribute(attribute) => self.attribute(attribute).await,
             Request::UpdateAttribute {
-                attribute: Attribute { segment, id, .. },
+                attribute,
                 value,
                 expected,
-            } => match self.catalog.set_attribute(&segment, id, value, expected).await? {
-                Some(is_set) => Ok(Reply::AttributeUpdated(is_set)),
-                None => Ok(no_such(segment, None)),
-            },
+            } => self.set_attribute(attribute, value, expected).await,
             of_table => self.answer_of_table(of_table).await,
         }
     }

@@ -1,35 +1,26 @@
 //! The scopes and segments that the service's streams stand for, and changes to them.
 //!
 //! All that is known of them are streams and their properties, so a gateway has nothing to lose. What a property says is changed
-//! by one gateway at a time: two that change properties of the same segment at the same moment may lose one of the changes.
+//! by one gateway at a time: of two that change properties of the same segment at the same moment the later one wins.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sbp_client::{Client, ClientError, unique_writer_id};
-use sbp_messages::{ErrorCode, KeyValue, RangeId, SealKind, Stream};
-use sbp_pravega::{Segment, WriterId};
+use sbp_client::{AppendOptions, Client, ClientError, Records, unique_writer_id};
+use sbp_messages::{ErrorCode, RangeId, SealKind, Stream};
+use sbp_pravega::Segment;
+use sbp_record::RecordsBuilder;
 use sbp_types::{Offset, StreamId};
 
-use super::names::{scope_of, scope_stream, segment_of, stream_of};
+use super::names::{attributes_stream, scope_of, scope_stream, segment_of, stream_of};
+use super::properties::{FOLLOWS, IMPORTED, KIND, SEALED, SEGMENT, START, key_value, property, with};
 use crate::catalog::{Catalog as Streams, Meaning};
 use crate::records::only;
 
-/// The property of every stream that stands for something here: for what.
-const KIND: &str = "pravega";
 /// The property that no two streams have in common: who makes a stream that another one has just made is told so.
 const MADE: &str = "pravega.made";
-/// The property of a segment that takes no more appends.
-const SEALED: &str = "pravega.sealed";
-/// The property with the offset, in bytes, at which what is left of a segment begins.
-const START: &str = "pravega.start";
 /// The property of a stream's first segment with the number of its segments. Streams that are made segment by segment have none.
 pub(crate) const COUNT: &str = "pravega.segments";
-/// What stands before an attribute's name, in hexadecimal digits, in the property that holds it.
-const ATTRIBUTE: &str = "pravega.attribute.";
-/// The value of an attribute that is not there.
-const NONE: i64 = i64::MIN;
-
 /// What a segment is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -42,7 +33,7 @@ pub(crate) enum Kind {
 impl Kind {
     fn word(self) -> &'static str {
         match self {
-            Self::Bytes => "segment",
+            Self::Bytes => SEGMENT,
             Self::Table => "table",
         }
     }
@@ -50,7 +41,7 @@ impl Kind {
     fn of(stream: &Stream) -> Option<Self> {
         match property(stream, KIND)? {
             "table" => Some(Self::Table),
-            "segment" => Some(Self::Bytes),
+            SEGMENT => Some(Self::Bytes),
             _ => None,
         }
     }
@@ -79,12 +70,6 @@ impl Held {
     pub(crate) fn start(&self) -> i64 {
         let start = property(&self.stream, START).and_then(|value| value.parse().ok());
         start.unwrap_or(0)
-    }
-
-    /// The value of an attribute; the lowest number if it has none.
-    pub(crate) fn attribute(&self, id: WriterId) -> i64 {
-        let value = property(&self.stream, &attribute_key(id)).and_then(|value| value.parse().ok());
-        value.unwrap_or(NONE)
     }
 
     /// What a property says.
@@ -129,8 +114,17 @@ impl Scopes {
 
 /// Whether these are all segments of a stream.
 pub(crate) fn is_whole(segments: &Segments) -> bool {
+    if is_imported(segments) {
+        // Since its import began it may have lost the first ones.
+        return segments.values().any(|held| held.property(IMPORTED).is_some());
+    }
     let count = planned(segments).unwrap_or(1);
     segments.contains_key(&0) && usize::try_from(count).is_ok_and(|count| segments.len() >= count)
+}
+
+/// Whether a stream was imported, or is being.
+pub(crate) fn is_imported(segments: &Segments) -> bool {
+    segments.values().any(|held| held.property(FOLLOWS).is_some())
 }
 
 fn planned(segments: &Segments) -> Option<i32> {
@@ -266,7 +260,11 @@ impl Catalog {
         }
     }
 
-    /// Seals a segment: the stream takes no more records, and then is marked. Sealing it again does no harm. Whether there is one.
+    /// Seals a segment. Sealing it again does no harm. Whether there is one.
+    ///
+    /// Where the stream has one copy it takes no more records, and then is marked. One with several copies cannot be left sealed: it
+    /// is marked, and then a record is appended that moves its end. Whoever appends states the end that he has read, looks for the
+    /// mark when he has read it, and is refused where the end has moved: so nothing is appended behind that record.
     pub(crate) async fn seal(&self, name: &str) -> Result<bool, ClientError> {
         let Some(held) = self.segment_now(name).await? else {
             return Ok(false);
@@ -276,11 +274,25 @@ impl Catalog {
             ..RangeId::default()
         };
         let sealed = self.client.seal_ranges(&[range], SealKind::RANGE_SERVER, None).await?;
-        match only(sealed) {
+        let is_left_open = match only(sealed) {
             Err(error) if error.code() == ErrorCode::NOT_FOUND => return Ok(false),
-            sealed => sealed?,
+            Err(error) if error.code() == ErrorCode::UNSUPPORTED_OPERATION => true,
+            sealed => {
+                sealed?;
+                false
+            }
         };
         let marked = self.change(name, |_| Some((SEALED.to_owned(), "1".to_owned()))).await?;
+        if marked.is_some() && is_left_open {
+            let mut records = RecordsBuilder::new();
+            let pushed = records.push(None, None, None, &[(SEALED, None)]);
+            pushed.map_err(|error| ClientError::invalid(error.to_string()))?;
+            let options = AppendOptions::default();
+            match self.client.append(held.id(), Records::from(records), &options).await {
+                Err(error) if error.code() == ErrorCode::NOT_FOUND => return Ok(false),
+                appended => appended?,
+            };
+        }
         Ok(marked.is_some())
     }
 
@@ -296,24 +308,6 @@ impl Catalog {
             Err(error) if error.code() == ErrorCode::NOT_FOUND => Ok(false),
             Err(error) => Err(error),
         }
-    }
-
-    /// Sets an attribute to `new` if it is `expected`, where the lowest number is that of none. Whether it was; `None`: there is no
-    /// such segment.
-    pub(crate) async fn set_attribute(
-        &self,
-        name: &str,
-        id: WriterId,
-        new: i64,
-        expected: i64,
-    ) -> Result<Option<bool>, ClientError> {
-        let mut is_set = false;
-        let set = |held: &Held| {
-            is_set = held.attribute(id) == expected;
-            is_set.then(|| (attribute_key(id), new.to_string()))
-        };
-        let changed = self.change(name, set).await?;
-        Ok(changed.map(|_| is_set))
     }
 
     /// Sets properties of a segment. Whether there is one.
@@ -347,9 +341,27 @@ impl Catalog {
         let deleted = self.client.delete_streams(&[stream], None).await;
         self.streams.forget();
         match only(deleted?) {
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.delete_attributes(stream).await;
+                Ok(true)
+            }
             Err(error) if error.code() == ErrorCode::NOT_FOUND => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes what held the attributes of a segment that is deleted. Nobody finds it any more, if it stays.
+    async fn delete_attributes(&self, segment: StreamId) {
+        let name = attributes_stream(segment);
+        let deleted = async {
+            let stream = only(self.client.describe_streams(&[], &[&name], None).await?)?;
+            only(self.client.delete_streams(&[stream.stream_id], None).await?)
+        };
+        match deleted.await {
+            Err(error) if error.code() != ErrorCode::NOT_FOUND => {
+                tracing::warn!(%error, stream = name, "the attributes of a deleted segment are not deleted");
+            }
+            _ => {}
         }
     }
 
@@ -368,14 +380,7 @@ impl Catalog {
         let Some((key, value)) = property(&held) else {
             return Ok(Some(held));
         };
-        let others = held.stream.properties.iter().flatten();
-        let others = others.filter(|other| other.key != key).cloned();
-        let properties = others
-            .chain([KeyValue {
-                key: key.clone(),
-                value,
-            }])
-            .collect();
+        let properties = with(&held.stream, &[key_value(&key, &value)]);
         let change = Stream {
             stream_id: held.id(),
             properties: Some(properties),
@@ -412,10 +417,7 @@ fn marked(name: String, kind: &str, properties: &[(&str, String)]) -> Stream {
         (KIND, kind.to_owned()),
         (MADE, format!("{:016x}{:016x}", made.high, made.low)),
     ];
-    let properties = own.iter().chain(properties).map(|(key, value)| KeyValue {
-        key: (*key).to_owned(),
-        value: value.clone(),
-    });
+    let properties = own.iter().chain(properties).map(|(key, value)| key_value(key, value));
     Stream {
         name,
         properties: Some(properties.collect()),
@@ -423,25 +425,12 @@ fn marked(name: String, kind: &str, properties: &[(&str, String)]) -> Stream {
     }
 }
 
-fn attribute_key(id: WriterId) -> String {
-    format!("{ATTRIBUTE}{:032x}", id.0)
-}
-
-fn property<'a>(stream: &'a Stream, key: &str) -> Option<&'a str> {
-    let mut properties = stream.properties.iter().flatten();
-    let found = properties.find(|property| property.key == key)?;
-    Some(&found.value)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn stream(id: i64, name: &str, properties: &[(&str, &str)]) -> Arc<Stream> {
-        let properties = properties.iter().map(|(key, value)| KeyValue {
-            key: (*key).to_owned(),
-            value: (*value).to_owned(),
-        });
+        let properties = properties.iter().map(|(key, value)| key_value(key, value));
         Arc::new(Stream {
             stream_id: StreamId(id),
             name: name.to_owned(),
@@ -452,12 +441,11 @@ mod tests {
 
     #[test]
     fn streams_with_the_property_are_scopes_and_segments() {
-        let id = WriterId(7);
         let scopes = Scopes::of(&[
             stream(1, "_sbp/pravega/sc", &[(KIND, SCOPE)]),
             stream(2, "_sbp/pravega/other", &[(KIND, SCOPE)]),
             stream(3, "sc/st/1", &[(KIND, "segment"), (SEALED, "1"), (START, "19")]),
-            stream(4, "sc/st/0", &[(KIND, "segment"), (&attribute_key(id), "-5")]),
+            stream(4, "sc/st/0", &[(KIND, "segment")]),
             stream(5, "sc/map_kvtable/0", &[(KIND, "table")]),
             stream(6, "sc/unmarked/0", &[]),
             stream(7, "direct/st/0", &[(KIND, "segment")]),
@@ -486,7 +474,6 @@ mod tests {
             (first.id(), first.kind, first.is_sealed(), first.start()),
             (StreamId(4), Kind::Bytes, false, 0)
         );
-        assert_eq!((first.attribute(id), first.attribute(WriterId(8))), (-5, i64::MIN));
         let second = named("sc/st/1.#epoch.0").expect("a segment");
         assert!(second.is_sealed());
         assert_eq!(second.start(), 19);

@@ -16,16 +16,20 @@ use sbp_grpc::{Service, ServiceLimits, Status};
 use sbp_pravega::SegmentId;
 use sbp_pravega::controller::{
     DelegationToken, Exists, NodeUri, SERVICE, ScopeInfo, SegmentInfo, SegmentLocation, SegmentLocations, SegmentRange,
-    SegmentRanges, SegmentsAt, StreamInfo, Successors,
+    SegmentRanges, SegmentsAt, StreamInfo, Successor, Successors,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::catalog::{Catalog, Scopes, Segments};
+use super::catalog::{Catalog, Held, Scopes, Segments};
+use super::lineage::{self, Share};
 
 /// What the controller asks of the segment store.
 pub(crate) trait Store: Send + Sync + 'static {
     /// Removes what a segment has before this offset, which is in bytes. Whether there is such a segment.
     fn truncate(&self, segment: &str, offset: i64) -> impl Future<Output = Result<bool, Status>> + Send;
+
+    /// Removes all that a segment has. Whether there is such a segment.
+    fn empty(&self, segment: &str) -> impl Future<Output = Result<bool, Status>> + Send;
 }
 
 /// What all connections share.
@@ -105,9 +109,7 @@ impl<S: Store> Controller<S> {
             "getSegments" => written(&self.segments_at(read(request)?).await?),
             // Both are names of the call.
             "getSegmentsImmediatelyFollowing" | "getSegmentsImmediatlyFollowing" => {
-                let segment: SegmentInfo = read(request)?;
-                self.stream(&stream_of(segment.stream)?).await?;
-                written(&Successors::default())
+                written(&self.followers(read(request)?).await?)
             }
             "isSegmentValid" => written(&self.is_valid(&read(request)?).await?),
             "checkStreamExists" => {
@@ -155,30 +157,38 @@ impl<S: Store> Controller<S> {
             }
             None => return Err(missing(&stream)),
         };
-        let segments = found.segments();
-        if found.is_sealed() {
-            return Ok(SegmentRanges::default());
-        }
-        let count = segments.len() as f64;
-        let part = |(place, number): (usize, &i32)| SegmentRange {
-            segment: Some(segment_of(&stream, *number)),
-            low: place as f64 / count,
-            high: (place + 1) as f64 / count,
-        };
-        let segments = segments.keys().enumerate().map(part).collect();
+        let open = lineage::open(found.segments()).into_iter();
+        let segments = open.map(|share| range_of(&stream, share)).collect();
         Ok(SegmentRanges { segments })
     }
 
-    /// The segments, and where they begin, whatever the time: they are as old as the stream.
+    /// The segments with which the stream begins, and where they begin, whatever the time: they are as old as the stream.
     async fn segments_at(&self, at: SegmentsAt) -> Result<SegmentLocations, Status> {
         let stream = stream_of(at.stream)?;
         let found = self.stream(&stream).await?;
-        let location = |(number, held): (&i32, &super::catalog::Held)| SegmentLocation {
-            segment: Some(segment_of(&stream, *number)),
+        let location = |(number, held): (i32, &Held)| SegmentLocation {
+            segment: Some(segment_of(&stream, number)),
             offset: held.start(),
         };
-        let segments = found.segments().iter().map(location).collect();
+        let segments = lineage::first(found.segments()).map(location).collect();
         Ok(SegmentLocations { segments })
+    }
+
+    /// The segments that follow one.
+    async fn followers(&self, segment: SegmentInfo) -> Result<Successors, Status> {
+        let stream = stream_of(segment.stream)?;
+        // Whoever asks has come to the segment's end, and takes it for the stream's end if none follows.
+        let found = self.find_now(&stream).await?.ok_or_else(|| missing(&stream))?;
+        let followers = match i32::try_from(segment.id) {
+            Ok(number) => lineage::followers(found.segments(), number),
+            Err(_) => Vec::new(),
+        };
+        let successor = |(share, follows): (Share, Vec<i32>)| Successor {
+            range: Some(range_of(&stream, share)),
+            follows: follows.into_iter().map(|number| SegmentId::new(0, number).0).collect(),
+        };
+        let segments = followers.into_iter().map(successor).collect();
+        Ok(Successors { segments })
     }
 
     async fn is_valid(&self, segment: &SegmentInfo) -> Result<Exists, Status> {
@@ -214,9 +224,22 @@ impl Found {
             .unwrap_or(&NONE)
     }
 
-    /// The first segment is sealed last.
     fn is_sealed(&self) -> bool {
-        self.segments().get(&0).is_some_and(super::catalog::Held::is_sealed)
+        lineage::open(self.segments()).is_empty()
+    }
+
+    /// How many segments it has for appends; of a sealed one: how many it had.
+    fn width(&self) -> usize {
+        match lineage::open(self.segments()).len() {
+            0 => self.segments().len(),
+            open => open,
+        }
+    }
+
+    /// The segment whose properties say what is said of the whole stream.
+    fn spokesman(&self) -> Option<(i32, &Held)> {
+        let first = self.segments().first_key_value();
+        first.map(|(number, held)| (*number, held))
     }
 }
 
@@ -236,6 +259,14 @@ fn segment_of(stream: &StreamInfo, number: i32) -> SegmentInfo {
     SegmentInfo {
         stream: Some(stream.clone()),
         id: SegmentId::new(0, number).0,
+    }
+}
+
+fn range_of(stream: &StreamInfo, Share { number, low, high }: Share) -> SegmentRange {
+    SegmentRange {
+        segment: Some(segment_of(stream, number)),
+        low,
+        high,
     }
 }
 

@@ -6,14 +6,17 @@
 
 mod answer;
 mod append;
+mod attributes;
 mod catalog;
 mod command;
 mod connection;
 mod controller;
 mod failed;
+mod lineage;
 mod listener;
 mod names;
 mod pacing;
+pub(crate) mod properties;
 mod read;
 mod segment;
 mod segments;
@@ -21,10 +24,11 @@ mod table;
 
 use std::sync::Arc;
 
-use sbp_client::Client;
+use sbp_client::{Client, ClientError};
 use sbp_grpc::Status;
 
 use self::append::Appending;
+use self::attributes::Attributes;
 use self::catalog::Catalog;
 use self::failed::Failed;
 pub use self::listener::{PravegaConfig, PravegaError, PravegaServer};
@@ -41,6 +45,7 @@ struct Shared {
     segments: Arc<Segments>,
     appending: Appending,
     tables: Tables,
+    attributes: Attributes,
     watch: Watch,
 }
 
@@ -53,6 +58,7 @@ impl Shared {
             catalog,
             segments,
             tables: Tables::new(client.clone()),
+            attributes: Attributes::new(client.clone()),
             watch: Watch::new(client.clone()),
             client: client.clone(),
         }
@@ -66,5 +72,14 @@ impl controller::Store for Shared {
             Failed::Told(why) => Status::out_of_range(why),
             Failed::Nonsense(why) => Status::invalid_argument(why),
         })
+    }
+
+    async fn empty(&self, segment: &str) -> Result<bool, Status> {
+        let failed = |error: ClientError| Status::unavailable(error.to_string());
+        let Some(held) = self.catalog.segment_now(segment).await.map_err(failed)? else {
+            return Ok(false);
+        };
+        let tail = self.segments.end(held.id(), None).await.map_err(failed)?;
+        controller::Store::truncate(self, segment, tail.end.length).await
     }
 }

@@ -2,6 +2,7 @@
 
 use sbp_messages::is_valid_stream_name;
 use sbp_pravega::{Segment, SegmentId};
+use sbp_types::StreamId;
 
 /// What the names of streams that stand for scopes begin with.
 const SCOPES: &str = "_sbp/pravega/";
@@ -40,6 +41,11 @@ pub(crate) fn scope_stream(scope: &str) -> Option<String> {
 /// The scope that a stream of this name can stand for.
 pub(crate) fn scope_of(stream: &str) -> Option<&str> {
     stream.strip_prefix(SCOPES).filter(|scope| is_scope(scope))
+}
+
+/// The name of the stream that holds the attributes of a segment: that of no scope. No other segment's stream ever has the number.
+pub(crate) fn attributes_stream(segment: StreamId) -> String {
+    format!("{SCOPES}attributes/{segment}")
 }
 
 /// Whether a scope can have this name.
@@ -131,6 +137,11 @@ mod tests {
         for scope in ["", "_sbp", "2026", "a/b", "ß", &"a".repeat(250)] {
             assert_eq!(scope_stream(scope), None, "{scope:?}");
         }
+        let attributes = attributes_stream(StreamId(7));
+        assert_eq!(
+            (attributes.as_str(), scope_of(&attributes)),
+            ("_sbp/pravega/attributes/7", None)
+        );
         assert_eq!(scope_of("_sbp/pravega/"), None);
         assert_eq!(scope_of("sc/pravega/sc"), None);
     }

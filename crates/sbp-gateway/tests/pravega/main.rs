@@ -5,6 +5,7 @@
 
 mod appends;
 mod events;
+mod gateways;
 mod input;
 mod lives;
 mod raw;

@@ -17,6 +17,8 @@ use sbp_e2e::process::{Lasting, Setup};
 use sbp_e2e::servers;
 use sbp_e2e::wait::{LIMIT, bounded, bounded_by};
 use sbp_gateway::import::{ImportError, ImportOptions, ImportReport, PravegaFrom, Progress, import_pravega};
+use sbp_gateway::pravega::{PravegaConfig as ServedConfig, PravegaServer};
+use sbp_peers::pravega::{End, NewEvent, Pravega, PravegaConfig, Start, StreamName};
 use sbp_record::{Batch, Compression};
 use tokio::sync::{mpsc, oneshot};
 
@@ -229,6 +231,191 @@ async fn a_stream_is_followed_over_a_scaling() {
     let report = bounded(import).await.unwrap().unwrap();
     assert_eq!(imported(&report), [20, 5]);
     assert!(property(&client, "sc/st/0", "pravega.sealed").await.is_some());
+    client.close().await;
+    server.shutdown().unwrap();
+}
+
+/// A client of a server of Pravega in front of the service that `client` is one of.
+fn served(client: &Client) -> (PravegaServer, Pravega) {
+    let server = PravegaServer::start(client, &ServedConfig::new("127.0.0.1:0")).unwrap();
+    let address = server.address().to_string();
+    let peer = Pravega::new(&address, PravegaConfig::default(), tokio::runtime::Handle::current()).unwrap();
+    (server, peer)
+}
+
+/// The segments of `sc/st`: which they follow, and their keys.
+async fn shape(peer: &Pravega) -> Vec<(i64, Vec<i64>, Option<(f64, f64)>)> {
+    let segments = bounded(peer.segments(&StreamName::parse("sc/st").unwrap()))
+        .await
+        .unwrap();
+    let each = segments.into_iter().map(|found| {
+        let follows = found.follows.iter().map(|id| id.0).collect();
+        (found.segment.id.0, follows, found.keys)
+    });
+    each.collect()
+}
+
+/// All events of `sc/st`, with the numbers of their segments.
+async fn read(peer: &Pravega) -> Vec<(i64, String)> {
+    read_up_to(peer, End::Latest, usize::MAX).await
+}
+
+/// The same, so many at most.
+async fn read_up_to(peer: &Pravega, end: End, most: usize) -> Vec<(i64, String)> {
+    let stream = StreamName::parse("sc/st").unwrap();
+    let mut reader = bounded(peer.read(&stream, Start::Earliest, end)).await.unwrap();
+    let mut all = Vec::new();
+    while all.len() < most
+        && let Some(read) = bounded(reader.next_batch()).await.unwrap()
+    {
+        for record in read.batch.records().unwrap() {
+            let content = String::from_utf8(record.value.unwrap().to_vec()).unwrap();
+            all.push((read.segment.id.0, content));
+        }
+    }
+    all
+}
+
+fn of_segment(segment: i64, numbers: Range<usize>) -> Vec<(i64, String)> {
+    events(numbers).into_iter().map(|event| (segment, event)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_was_scaled_is_served_as_it_was() {
+    let (server, controller) = (servers::start(None), TestController::start().await);
+    let client = client(server.address());
+    let (gateway, peer) = served(&client);
+    controller.create("sc/st", 1);
+    put(&controller.store, S0, &events(0..100));
+    controller.scale("sc/st", &[(0.0, 0.25), (0.25, 1.0)]);
+    put(&controller.store, "sc/st/1.#epoch.1", &events(100..110));
+    import(&client, &from(&controller), &options()).await.unwrap();
+    let keys = |low, high| Some((low, high));
+    let before = [
+        (0, vec![], None),
+        (1, vec![0], keys(0.0, 0.25)),
+        (2, vec![0], keys(0.25, 1.0)),
+    ];
+    assert_eq!(shape(&peer).await, before);
+    assert_eq!(
+        read(&peer).await,
+        [of_segment(0, 0..100), of_segment(1, 100..110)].concat()
+    );
+    // More of it, with segments that have nothing.
+    controller.scale("sc/st", &[(0.0, 0.5), (0.5, 1.0)]);
+    controller.scale("sc/st", &[(0.0, 1.0)]);
+    put(&controller.store, "sc/st/5.#epoch.3", &events(110..120));
+    import(&client, &from(&controller), &options()).await.unwrap();
+    let more = [
+        (3, vec![1, 2], keys(0.0, 0.5)),
+        (4, vec![2], keys(0.5, 1.0)),
+        (5, vec![3, 4], keys(0.0, 1.0)),
+    ];
+    // What the gateway knows is a second old at most.
+    let mut found = bounded(async {
+        loop {
+            let found = shape(&peer).await;
+            if found.len() == 6 {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    found.sort_by_key(|(number, ..)| *number);
+    assert_eq!(found, [&before[..], &more[..]].concat());
+    assert_eq!(
+        read(&peer).await,
+        [of_segment(0, 0..100), of_segment(1, 100..110), of_segment(5, 110..120)].concat()
+    );
+    // Who waits for more reads in that order too, though the fifth has two in front of it that end at different times.
+    assert_eq!(read_up_to(&peer, End::Never, 120).await, read(&peer).await);
+    // Those who go on here write behind that.
+    let writer = bounded(peer.writer(&StreamName::parse("sc/st").unwrap()))
+        .await
+        .unwrap();
+    let event = NewEvent {
+        content: "last".into(),
+        key: Some("a key".to_owned()),
+    };
+    bounded(writer.append(vec![event])).await.unwrap();
+    assert_eq!(read(&peer).await.last(), Some(&(5, "last".to_owned())));
+    bounded(writer.close()).await;
+    // Until it is sealed, and deleted.
+    let stream = StreamName::parse("sc/st").unwrap();
+    bounded(peer.seal_stream(&stream)).await.unwrap();
+    assert!(bounded(peer.current_segments(&stream)).await.unwrap().is_empty());
+    assert_eq!(read(&peer).await.len(), 121);
+    bounded(peer.delete_stream(&stream)).await.unwrap();
+    assert!(client.find_stream("sc/st/3", None).await.is_err());
+    bounded(peer.close()).await;
+    gateway.close().await;
+    client.close().await;
+    server.shutdown().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_without_its_first_segment_is_served() {
+    let (server, controller) = (servers::start(None), TestController::start().await);
+    let client = client(server.address());
+    let (gateway, peer) = served(&client);
+    controller.create("sc/st", 1);
+    controller.scale("sc/st", &[(0.0, 0.5), (0.5, 1.0)]);
+    controller.scale("sc/st", &[(0.0, 1.0)]);
+    put(&controller.store, "sc/st/1.#epoch.1", &events(0..5));
+    put(&controller.store, "sc/st/3.#epoch.2", &events(5..10));
+    controller.begin_at("sc/st", 1);
+    let report = import(&client, &from(&controller), &options()).await.unwrap();
+    assert_eq!((imported(&report), report.notes.len()), (vec![5, 0, 5], 0));
+    let found = shape(&peer).await;
+    assert_eq!(
+        found,
+        [
+            (1, vec![], Some((0.0, 0.5))),
+            (2, vec![], Some((0.5, 1.0))),
+            (3, vec![1, 2], Some((0.0, 1.0)))
+        ]
+        .map(|(number, follows, keys)| (number, follows, keys.filter(|_| number == 3)))
+    );
+    assert_eq!(read(&peer).await, [of_segment(1, 0..5), of_segment(3, 5..10)].concat());
+    // It is not made again over what is there.
+    let stream = StreamName::parse("sc/st").unwrap();
+    assert!(bounded(peer.create_stream(&stream, 1)).await.is_err());
+    assert_eq!(read(&peer).await.len(), 10);
+    bounded(peer.close()).await;
+    gateway.close().await;
+    client.close().await;
+    server.shutdown().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_that_is_gone_before_its_end_was_imported_is_told() {
+    let (server, controller) = (servers::start(None), TestController::start().await);
+    let client = client(server.address());
+    let (gateway, peer) = served(&client);
+    controller.create("sc/st", 1);
+    put(&controller.store, S0, &events(0..10));
+    import(&client, &from(&controller), &options()).await.unwrap();
+    put(&controller.store, S0, &events(10..20));
+    controller.scale("sc/st", &[(0.0, 1.0)]);
+    put(&controller.store, "sc/st/1.#epoch.1", &events(20..30));
+    controller.begin_at("sc/st", 1);
+    let report = import(&client, &from(&controller), &options()).await.unwrap();
+    assert_eq!(imported(&report), [10]);
+    let [note] = &report.notes[..] else {
+        panic!("one note: {:?}", report.notes)
+    };
+    assert!(note.contains("stream sc/st/0 is gone"), "{note}");
+    // What is left of it is read first.
+    assert_eq!(
+        read(&peer).await,
+        [of_segment(0, 0..10), of_segment(1, 20..30)].concat()
+    );
+    let again = import(&client, &from(&controller), &options()).await.unwrap();
+    assert_eq!((imported(&again), again.notes.len()), (vec![0], 0));
+    assert_eq!(shape(&peer).await[1].1, [0]);
+    bounded(peer.close()).await;
+    gateway.close().await;
     client.close().await;
     server.shutdown().unwrap();
 }

@@ -190,7 +190,8 @@ impl CompletionSink for Ended {
 /// What was asked of the service beside appends.
 #[derive(Debug)]
 enum Answer {
-    End(Result<End, Refusal>),
+    /// Where the segment ends, and whether it is sealed.
+    End(Result<(End, bool), Refusal>),
     Stored {
         writer: WriterId,
         reading: u64,
@@ -307,9 +308,15 @@ impl Task {
                 Step::Submit(submission) => self.submit(*submission),
                 Step::ReadEnd(at_least) => {
                     let (segments, stream) = (Arc::clone(&self.segments), self.stream);
+                    let (catalog, name) = (Arc::clone(&self.catalog), Arc::clone(&self.name));
                     self.questions.spawn(async move {
                         let end = segments.end(stream, at_least).await;
-                        Answer::End(end.map(|tail| tail.end).map_err(|error| refusal_of(&error)))
+                        // Who seals a segment that others can append to says so first, and then moves its end: in this order one of
+                        // the two is seen.
+                        let held = catalog.segment_now(&name).await;
+                        let is_sealed = held.map(|held| held.is_some_and(|held| held.is_sealed()));
+                        let end = end.and_then(|tail| Ok((tail.end, is_sealed?)));
+                        Answer::End(end.map_err(|error| refusal_of(&error)))
                     });
                 }
                 Step::Ask(writer, reading) => {
@@ -371,7 +378,12 @@ impl Task {
 
     fn answered(&mut self, answer: Answer) {
         match answer {
-            Answer::End(end) => self.chain.end_read(end),
+            Answer::End(end) => {
+                if matches!(end, Ok((_, true))) {
+                    self.chain.seal();
+                }
+                self.chain.end_read(end.map(|(end, _)| end));
+            }
             Answer::Stored {
                 writer,
                 reading,

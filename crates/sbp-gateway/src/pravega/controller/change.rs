@@ -8,10 +8,10 @@ use sbp_grpc::Status;
 use sbp_pravega::controller::{Cut, ScopeInfo, Status as Outcome, StreamConfig, StreamInfo};
 use sbp_pravega::{Segment, SegmentId};
 
-use super::groups::first_of;
 use super::settings::{SETTINGS, value_of};
 use super::{Controller, Found, Store, read, stream_of, unavailable, written};
-use crate::pravega::catalog::{COUNT, Making};
+use crate::pravega::catalog::{COUNT, Making, is_imported};
+use crate::pravega::lineage;
 use crate::pravega::names::{is_scope, is_stream};
 
 /// The most segments of a stream.
@@ -91,7 +91,10 @@ impl<S: Store> Controller<S> {
         let Some(scope) = scopes.0.get(&stream.scope) else {
             return Ok(STREAM_NO_SCOPE);
         };
-        if scopes.stream(&stream.scope, &stream.stream).is_some() {
+        let is_there = scopes.stream(&stream.scope, &stream.stream).is_some();
+        // What an import has begun is not taken for what is left of a stream that was made or deleted.
+        let is_imported = scope.streams.get(&stream.stream).is_some_and(is_imported);
+        if is_there || is_imported {
             return Ok(STREAM_EXISTS);
         }
         // Part of it is there where its making was interrupted, or is under way in another gateway; or its deletion was, which seals
@@ -136,11 +139,14 @@ impl<S: Store> Controller<S> {
             return Ok(UNKNOWN);
         };
         let count = config.scaling.as_ref().map(|scaling| scaling.segments);
-        let is_same = |count: i32| usize::try_from(count).is_ok_and(|count| count == found.segments().len());
+        let is_same = |count: i32| usize::try_from(count).is_ok_and(|count| count == found.width());
         if !count.is_none_or(is_same) {
             return Ok(FAILED);
         }
-        let first = first_of(&stream);
+        let Some((first, _)) = found.spokesman() else {
+            return Ok(UNKNOWN);
+        };
+        let first = name_of(&stream, first);
         let set = self.catalog.set_property(&first, SETTINGS, value_of(config));
         match set.await.map_err(unavailable)? {
             true => Ok(DONE),
@@ -191,6 +197,12 @@ impl<S: Store> Controller<S> {
         let Some(numbers) = numbers.filter(|numbers| numbers.iter().all(is_known)) else {
             return Ok(FAILED);
         };
+        // What is read before them goes as well.
+        for number in lineage::before(found.segments(), &numbers) {
+            if !self.store.empty(&name_of(&stream, number)).await? {
+                return Ok(UNKNOWN);
+            }
+        }
         for (number, offset) in numbers.into_iter().zip(cut.offsets.values()) {
             if !self.store.truncate(&name_of(&stream, number), *offset).await? {
                 return Ok(UNKNOWN);

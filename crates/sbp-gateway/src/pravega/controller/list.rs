@@ -41,7 +41,7 @@ impl<S: Store> Controller<S> {
             });
         };
         let is_shown = |segments: &Segments| {
-            let is_stream = segments.get(&0).is_some_and(|held| held.kind == Kind::Bytes);
+            let is_stream = segments.values().next().is_some_and(|held| held.kind == Kind::Bytes);
             is_stream && is_whole(segments)
         };
         let (names, continuation) = page(&found.streams, request.continuation, is_shown);

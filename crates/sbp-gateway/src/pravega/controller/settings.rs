@@ -21,14 +21,13 @@ impl<S: Store> Controller<S> {
 
 /// What was said of a stream. Of one that was made segment by segment nothing was.
 fn of(found: &Found) -> StreamConfig {
-    let segments = found.segments();
-    let said = segments.get(&0).and_then(|held| held.property(SETTINGS));
+    let said = found.spokesman().and_then(|(_, held)| held.property(SETTINGS));
     let said = said.and_then(|digits| hex::decode(digits).ok());
     let said = said.and_then(|bytes| StreamConfig::decode(bytes.as_slice()).ok());
     let mut config = said.unwrap_or_default();
     // A stream keeps the segments that it has.
     let scaling = config.scaling.get_or_insert_with(ScalingPolicy::default);
-    scaling.segments = i32::try_from(segments.len()).unwrap_or(i32::MAX);
+    scaling.segments = i32::try_from(found.width()).unwrap_or(i32::MAX);
     config
 }
 

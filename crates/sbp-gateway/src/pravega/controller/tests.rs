@@ -7,7 +7,6 @@ use sbp_e2e::servers;
 use sbp_e2e::wait::bounded;
 use sbp_grpc::{CallError, Channel, Code};
 use sbp_peers::pravega::{Pravega, PravegaConfig, PravegaErrorKind, StreamName};
-use sbp_pravega::WriterId;
 use sbp_pravega::controller::{
     Continuation, Cut, GroupConfig, GroupInfo, GroupMade, RetentionPolicy, ScalingPolicy, ScopesRequest, StreamConfig,
     StreamsRequest, Tags,
@@ -30,6 +29,10 @@ impl Store for Scripted {
     async fn truncate(&self, segment: &str, offset: i64) -> Result<bool, Status> {
         self.truncated.store(offset, Ordering::SeqCst);
         Ok(segment == "sc/st/1.#epoch.0")
+    }
+
+    async fn empty(&self, segment: &str) -> Result<bool, Status> {
+        self.truncate(segment, i64::MAX).await
     }
 }
 
@@ -452,7 +455,6 @@ async fn segments_are_made_changed_and_deleted() {
     let client = client(server.address());
     let catalog = Catalog::new(client.clone());
     let name = "sc/st/0.#epoch.0";
-    let id = WriterId(1 << 127 | 3);
     assert!(catalog.segment(name).await.unwrap().is_none());
     assert_eq!(catalog.create(name, Kind::Bytes).await.unwrap(), Making::Made);
     assert_eq!(catalog.create(name, Kind::Bytes).await.unwrap(), Making::Exists);
@@ -460,26 +462,14 @@ async fn segments_are_made_changed_and_deleted() {
         catalog.create("sc/st/0.#epoch.1", Kind::Bytes).await.unwrap(),
         Making::Invalid
     );
-    for (new, expected, is_set) in [(5, 0, false), (5, i64::MIN, true), (6, i64::MIN, false), (-7, 5, true)] {
-        assert_eq!(
-            catalog.set_attribute(name, id, new, expected).await.unwrap(),
-            Some(is_set)
-        );
-    }
-    let held = catalog.segment_now(name).await.unwrap().unwrap();
-    assert_eq!(
-        (held.attribute(id), held.attribute(WriterId(3)), held.start()),
-        (-7, i64::MIN, 0)
-    );
     assert!(catalog.truncate(name, 19, Offset(0)).await.unwrap());
     assert!(catalog.truncate(name, 7, Offset(0)).await.unwrap());
     assert!(catalog.seal(name).await.unwrap() && catalog.seal(name).await.unwrap());
     let held = catalog.segment(name).await.unwrap().unwrap();
-    assert_eq!((held.start(), held.is_sealed(), held.attribute(id)), (19, true, -7));
+    assert_eq!((held.start(), held.is_sealed()), (19, true));
     assert!(catalog.delete(name).await.unwrap());
     assert!(!catalog.delete(name).await.unwrap());
     assert!(!catalog.seal(name).await.unwrap() && !catalog.truncate(name, 1, Offset(0)).await.unwrap());
-    assert_eq!(catalog.set_attribute(name, id, 1, i64::MIN).await.unwrap(), None);
     // Streams that are there already are none of Pravega's.
     sbp_e2e::clients::streams(&client, &["sc/native/0"]).await;
     assert!(catalog.segment("sc/native/0.#epoch.0").await.unwrap().is_none());

@@ -16,7 +16,8 @@ use sbp_pravega::{Page, Reply, Request, TableEntry, TableKey};
 use sbp_record::{MAX_BATCH_LENGTH, RecordsBuilder};
 use sbp_types::{Offset, StreamId};
 
-use self::state::{Refused, State, Update};
+use self::state::{Refused, Update};
+pub(super) use self::state::{State, puts};
 use super::Shared;
 use super::catalog::{Held, Kind};
 use super::failed::{Failed, no_such};
@@ -57,6 +58,45 @@ impl Tables {
             tables.retain(|_, table| Arc::strong_count(table) > 1);
         }
         Arc::clone(tables.entry(stream).or_default())
+    }
+
+    /// What a stream of updates holds now; held until what is done with it is over.
+    pub(super) async fn now(&self, stream: StreamId) -> Result<tokio::sync::OwnedMutexGuard<State>, ClientError> {
+        let mut state = self.table(stream).lock_owned().await;
+        self.catch_up(stream, &mut state).await?;
+        Ok(state)
+    }
+
+    /// Appends the updates that are told of what there is now; where others have appended meanwhile, they are told anew. What says
+    /// that there are none ends it.
+    pub(super) async fn change<T>(
+        &self,
+        segment: &str,
+        stream: StreamId,
+        state: &mut State,
+        mut updates: impl FnMut(&State) -> Result<Result<RecordsBuilder, T>, Failed>,
+    ) -> Result<Changed<T>, Failed> {
+        loop {
+            let records = match updates(state)? {
+                Ok(records) => records,
+                Err(none) => return Ok(Changed::Not(none)),
+            };
+            if records.body_length() > LARGEST {
+                let length = records.body_length();
+                return Err(Failed::Told(format!(
+                    "an update of {length} bytes, and it may have {LARGEST}"
+                )));
+            }
+            if let Some(base) = self.append(stream, state, records).await? {
+                self.catch_up(stream, state).await?;
+                if let Err(error) = self.tidy(stream, state).await {
+                    tracing::warn!(%error, segment, "a table of Pravega is not written again at the moment");
+                    *state = State::default();
+                }
+                return Ok(Changed::At(base));
+            }
+            self.catch_up(stream, state).await?;
+        }
     }
 
     /// Reads what was updated by now.
@@ -142,7 +182,7 @@ impl Shared {
                 ..
             } => {
                 let keys: Vec<_> = entries.iter().map(|entry| entry.key.clone()).collect();
-                let outcome = self.update(&segment, &keys, expected, || state::puts(&entries)).await?;
+                let outcome = self.update(&segment, &keys, expected, || puts(&entries)).await?;
                 let versions = |base: i64| (base..).take(entries.len()).collect();
                 Ok(outcome.reply(segment, |_, base| Reply::EntriesUpdated(versions(base.0))))
             }
@@ -180,8 +220,7 @@ impl Shared {
         let Some(held) = self.table_of(segment).await? else {
             return Ok(None);
         };
-        let mut state = self.tables.table(held.id()).lock_owned().await;
-        self.tables.catch_up(held.id(), &mut state).await?;
+        let state = self.tables.now(held.id()).await?;
         Ok(Some((held.id(), state)))
     }
 
@@ -206,33 +245,23 @@ impl Shared {
         let Some((stream, mut state)) = self.table_now(segment).await? else {
             return Ok(Updated::NoTable);
         };
-        loop {
+        let changed = self.tables.change(segment, stream, &mut state, |state| {
             if expected.is_some_and(|expected| expected >= 0 && expected != state.next.0) {
-                return Ok(Updated::Refused(Refused::BadVersion));
+                return Ok(Err(Updated::Refused(Refused::BadVersion)));
             }
             if let Err(refused) = state.judge(keys.iter()) {
-                return Ok(Updated::Refused(refused));
+                return Ok(Err(Updated::Refused(refused)));
             }
             if keys.is_empty() {
-                return Ok(Updated::At(state.next));
+                return Ok(Err(Updated::At(state.next)));
             }
             let records = records().map_err(|error| Failed::Told(error.to_string()))?;
-            if records.body_length() > LARGEST {
-                let length = records.body_length();
-                return Err(Failed::Told(format!(
-                    "an update of {length} bytes, and it may have {LARGEST}"
-                )));
-            }
-            if let Some(base) = self.tables.append(stream, &state, records).await? {
-                self.tables.catch_up(stream, &mut state).await?;
-                if let Err(error) = self.tables.tidy(stream, &mut state).await {
-                    tracing::warn!(%error, segment, "a table of Pravega is not written again at the moment");
-                    *state = State::default();
-                }
-                return Ok(Updated::At(base));
-            }
-            self.tables.catch_up(stream, &mut state).await?;
-        }
+            Ok(Ok(records))
+        });
+        Ok(match changed.await? {
+            Changed::At(base) => Updated::At(base),
+            Changed::Not(updated) => updated,
+        })
     }
 
     async fn read_table(&self, segment: String, keys: &[TableKey]) -> Result<Reply, Failed> {
@@ -346,6 +375,15 @@ impl Shared {
             last: next.0,
         })
     }
+}
+
+/// What came of a change.
+#[derive(Debug)]
+pub(super) enum Changed<T> {
+    /// Its first record has this offset.
+    At(Offset),
+    /// There was nothing to change, for this reason.
+    Not(T),
 }
 
 /// What came of an update.

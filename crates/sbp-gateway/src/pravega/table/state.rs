@@ -42,7 +42,7 @@ struct Value {
 
 /// What a table holds.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(in crate::pravega) struct State {
     entries: BTreeMap<Bytes, Value>,
     /// The first record that is not known yet.
     pub(super) next: Offset,
@@ -105,7 +105,7 @@ impl State {
     }
 
     /// The entry of a key.
-    pub(super) fn get(&self, key: &Bytes) -> TableEntry {
+    pub(in crate::pravega) fn get(&self, key: &Bytes) -> TableEntry {
         match self.entries.get(key) {
             Some(value) => entry(key, value),
             None => TableEntry {
@@ -212,7 +212,7 @@ impl Update {
 }
 
 /// The records that put entries.
-pub(super) fn puts(entries: &[TableEntry]) -> Result<RecordsBuilder, EncodeError> {
+pub(in crate::pravega) fn puts(entries: &[TableEntry]) -> Result<RecordsBuilder, EncodeError> {
     let mut records = RecordsBuilder::new();
     for entry in entries {
         records.push(Some(&entry.value), Some(&entry.key.key), None, &[])?;
