@@ -137,6 +137,7 @@ __all__ = [
     "tank_aio_connect",
     "tank_bounds",
     "tank_connect",
+    "tank_numbers_at",
     "tank_spans",
     "unpack_varints",
     "warn_unflushed",
@@ -2984,6 +2985,15 @@ def tank_bounds(
 
     ``None`` stands for a topic that there is not, and for a partition that nobody serves at the moment. For Spark's
     driver.
+    """
+
+def tank_numbers_at(
+    broker: Broker, topic: str, partitions: Sequence[int], time_ms: int, timeout: float | None = None
+) -> list[int | None]:
+    """The number of the first message of each partition that has a time, in milliseconds since 1970, or a later one.
+
+    Where none has, it is that of the next message to be produced; ``None`` stands for a partition that nobody serves at
+    the moment. For Spark's driver.
     """
 
 def tank_spans(

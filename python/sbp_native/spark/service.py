@@ -24,7 +24,7 @@ class Service(Protocol):
 
     #: Whether a name that is read may stand for more streams than it did, as a topic does that was given partitions.
     grows: bool
-    #: Whether it finds records by their time.
+    #: Whether it finds records by their time at little cost: limits and filters ask it then.
     has_times: bool
     #: Whether each number of a span has a record; else some may have none, and a span has fewer records than numbers.
     is_dense: bool
@@ -51,7 +51,7 @@ class Service(Protocol):
         """About where a record time is in each stream, never behind it; only of a service that `has_times`."""
 
     def records_at(self, heads: Sequence[StreamHead], time_ms: int) -> Mapping[StreamKey, int]:
-        """The first record of that time or later in each stream; only of a service that `has_times`."""
+        """The first record of that time or later in each stream, or its end; only where options name times."""
 
     def aligned(self, starts: Mapping[StreamKey, int], ends: Mapping[StreamKey, int]) -> Mapping[StreamKey, int]:
         """Ends of a micro-batch that a limit has set, moved to where a span can end: `starts` are where they begin."""

@@ -6,12 +6,37 @@ use tokio::task::JoinSet;
 use super::broker::{Broker, Served};
 use super::error::TankError;
 use super::positions::{Part, Positions};
-use super::reader::{ReadPart, Reader, Start};
+use super::reader::{End, ReadPart, Reader, Start};
 
 /// Bytes asked for at a time: one bundle is enough.
 const FETCHED: u32 = 64 << 10;
 
 impl Broker {
+    /// The numbers of the first messages that have a time or a later one, in partitions of a topic; where none has, that of the next
+    /// message to be produced. `None`: nobody serves the partition at the moment.
+    ///
+    /// # Errors
+    /// [`TankError`]: there is no such topic, or its broker cannot be asked.
+    pub async fn numbers_at(
+        &self,
+        topic: &str,
+        partitions: &[u16],
+        time_ms: u64,
+    ) -> Result<Vec<Option<u64>>, TankError> {
+        let served = self.served(topic).await?;
+        let parts = partitions.iter().map(|&partition| ReadPart {
+            partition,
+            start: Start::Time(time_ms),
+            end: End::Latest,
+        });
+        let found = self.find_times(topic, &served, parts.collect()).await?;
+        let number = |part: ReadPart| match part.start {
+            Start::At(number) => Some(number),
+            _ => None,
+        };
+        Ok(found.into_iter().map(number).collect())
+    }
+
     /// The same parts, those that begin at a time with the number of the message that this is.
     pub(super) async fn find_times(
         &self,

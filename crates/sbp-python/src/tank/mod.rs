@@ -16,6 +16,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(broker::tank_aio_connect, module)?)?;
     module.add_function(wrap_pyfunction!(broker::tank_connect, module)?)?;
     module.add_function(wrap_pyfunction!(spans::tank_bounds, module)?)?;
+    module.add_function(wrap_pyfunction!(spans::tank_numbers_at, module)?)?;
     module.add_function(wrap_pyfunction!(spans::tank_spans, module)?)?;
     Ok(())
 }

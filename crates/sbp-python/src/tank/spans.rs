@@ -35,6 +35,24 @@ pub(crate) fn tank_bounds(
     })
 }
 
+/// Asks where a time is in partitions of a topic: the number of the first message that has it or a later one, or the next one to be
+/// produced. `None`: nobody serves the partition at the moment.
+#[pyfunction]
+#[pyo3(signature = (broker, topic, partitions, time_ms, timeout = None))]
+pub(crate) fn tank_numbers_at(
+    py: Python<'_>,
+    broker: &Broker,
+    topic: String,
+    partitions: Vec<u16>,
+    time_ms: u64,
+    timeout: Option<f64>,
+) -> PyResult<Vec<Option<u64>>> {
+    block(py, broker.core(), timeout, |client, timeout| async move {
+        let asking = client.broker.numbers_at(&topic, &partitions, time_ms);
+        client.within(timeout, Effect::None, asking).await
+    })
+}
+
 async fn bounds_of(broker: &PeerBroker, topics: Vec<String>) -> Result<Vec<TopicBounds>, TankError> {
     broker.partitions_of(topics).await.into_iter().map(known).collect()
 }

@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from .. import values
-from ..errors import INVALID_VALUE, SbpOptionError, nearest
+from ..errors import INVALID_VALUE, SbpOptionError
 from ..options import OPTIONS
+from ..peer_options import (
+    COLUMNS,
+    ENDING_OFFSETS,
+    INCLUDE_HEADERS,
+    READS,
+    WORKER_GC_FREEZE,
+    instead_of,
+    timeout,
+)
 from ..read_options import Option, ReadOptions, Use, check_twice, of_reads, spelled
 
 if TYPE_CHECKING:
@@ -17,9 +26,6 @@ if TYPE_CHECKING:
     from ..places import Places
     from .service import PravegaService
 
-_READS: Final = frozenset({Use.BATCH_READ, Use.STREAM_READ})
-_BATCH_READ: Final = frozenset({Use.BATCH_READ})
-
 _PLACE: Final = (
     '`earliest`, `latest`, or JSON such as `{"shop/orders/0.#epoch.0": 2048, "shop/pay": -2}` (-2 earliest, -1 latest):'
     " bytes of segments at which an event begins, such as the column `offset` has, or one end for all of a stream"
@@ -27,30 +33,28 @@ _PLACE: Final = (
 
 #: Every option, as it is spelled; what is said of those of `format("sbp")` holds here.
 PRAVEGA_OPTIONS: Final[dict[str, Option]] = {
-    "controller": Option(_READS, "required, or `segmentStore`", "`host:port` of a controller"),
+    "controller": Option(READS, "required, or `segmentStore`", "`host:port` of a controller"),
     "segmentStore": Option(
-        _READS,
+        READS,
         "",
         "`host:port` of a segment store, where there is no controller: a stream is the segments `0.#epoch.0`, "
         "`1.#epoch.0` and so on that are there",
     ),
-    "path": Option(_READS, "", "what `load(...)` gives: the streams"),
+    "path": Option(READS, "", "what `load(...)` gives: the streams"),
     "streams": Option(
-        _READS,
+        READS,
         "",
         "streams as `scope/stream`, or single segments as `scope/stream/0.#epoch.0`, separated by commas; the same as "
         "`load(...)`. A streaming query goes on with the segments that follow when a stream is scaled",
     ),
     "streamsPattern": Option(
-        _READS,
+        READS,
         "",
         "a regular expression (of Python's `re`) that must match the whole of `scope/stream`; a streaming query asks "
         "the controller anew before each micro-batch",
     ),
-    "startingOffsets": Option(_READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
-    "endingOffsets": Option(
-        _BATCH_READ, "`latest`", "where reading ends, exclusive: as `startingOffsets`, but not `earliest`"
-    ),
+    "startingOffsets": Option(READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
+    "endingOffsets": ENDING_OFFSETS,
     "failOnDataLoss": OPTIONS["failOnDataLoss"],
     "onDataLoss": OPTIONS["onDataLoss"],
     "maxBytesPerTrigger": Option(
@@ -60,16 +64,12 @@ PRAVEGA_OPTIONS: Final[dict[str, Option]] = {
         "event at least: `64m`, or bytes. An event's 8 bytes of head count. What a limited micro-batch has is read "
         "twice, once by the driver, which looks for where events end",
     ),
-    "maxPartitions": Option(_READS, "256", "tasks at most; a segment is read by one, and one may read several"),
-    "columns": Option(_READS, "`records`", "there is one set of columns: `records`"),
-    "includeHeaders": Option(_READS, "`true`", "`false` leaves out the column `headers`, which is always empty"),
-    "token": Option(_READS, "", "a delegation token, for servers that ask for one"),
-    "timeout": Option(
-        _READS,
-        "`30s`",
-        "how long a server that is away is waited for, and how long it may take: `30s`, `2m`, or seconds",
-    ),
-    "workerGcFreeze": OPTIONS["workerGcFreeze"]._replace(uses=_READS),
+    "maxPartitions": Option(READS, "256", "tasks at most; a segment is read by one, and one may read several"),
+    "columns": COLUMNS,
+    "includeHeaders": INCLUDE_HEADERS,
+    "token": Option(READS, "", "a delegation token, for servers that ask for one"),
+    "timeout": timeout("server"),
+    "workerGcFreeze": WORKER_GC_FREEZE,
 }
 
 _NO_TIMES: Final = "events of Pravega have no time: begin at a byte or at an end with '{}'"
@@ -207,23 +207,16 @@ def _check_places(places: Places | None) -> None:
 
 def _instead_of(key: str) -> str:
     lower = key.lower()
-    theirs = {name.lower(): option for name, option in OPTIONS.items()}
-    if lower in _CALLED:
-        return f"it is called {_CALLED[lower]!r} here"
     if "timestamp" in lower and lower.startswith(("starting", "ending")):
         return _NO_TIMES.format("startingOffsets" if lower.startswith("starting") else "endingOffsets")
     if lower.startswith(("tls", "kafka.ssl.", "kafka.sasl.", "kafka.security.")):
         return "TLS and users of Pravega are not supported"
     if lower.startswith("token"):
         return "a delegation token is given as text, with 'token'"
-    if lower in ("maxattempts", "retrybackoffms") or lower.startswith("client."):
-        return "a call is made again until 'timeout' is over"
     if lower in ("minpartitions", "maxrecordsperpartition"):
         return "a segment is read by one task"
     if lower == "pushfilters":
         return "filters do not choose what is read of Pravega"
     if "group" in lower:
         return "there are no reader groups; a reader's place is a byte of each segment, kept in Spark's checkpoint"
-    if lower in theirs and not theirs[lower].uses & _READS:
-        return ONLY_READS
-    return nearest(key, PRAVEGA_OPTIONS)
+    return instead_of(key, _CALLED, PRAVEGA_OPTIONS, ONLY_READS)

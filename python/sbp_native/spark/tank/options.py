@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from .. import values
-from ..errors import INVALID_VALUE, SbpOptionError, nearest
+from ..errors import INVALID_VALUE, SbpOptionError
 from ..options import OPTIONS
+from ..peer_options import (
+    COLUMNS,
+    ENDING_OFFSETS,
+    INCLUDE_HEADERS,
+    READS,
+    WORKER_GC_FREEZE,
+    instead_of,
+    timeout,
+)
 from ..read_options import Option, ReadOptions, Use, check_twice, of_reads, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .service import TankService
-
-_READS: Final = frozenset({Use.BATCH_READ, Use.STREAM_READ})
-_BATCH_READ: Final = frozenset({Use.BATCH_READ})
 
 _PLACE: Final = (
     '`earliest`, `latest`, `latest-1000`, or JSON such as `{"orders/0": 23, "payments": -2}` (-2 earliest, -1 latest): '
@@ -27,28 +33,33 @@ _PLACE: Final = (
 #: Every option, as it is spelled; what is said of those of `format("sbp")` holds here.
 TANK_OPTIONS: Final[dict[str, Option]] = {
     "broker": Option(
-        _READS, "required", "`host:port` of a broker; partitions that it says another one leads are read there"
+        READS, "required", "`host:port` of a broker; partitions that it says another one leads are read there"
     ),
-    "path": Option(_READS, "", "what `load(...)` gives: the topics"),
+    "path": Option(READS, "", "what `load(...)` gives: the topics"),
     "topics": Option(
-        _READS,
+        READS,
         "",
         "topics, or single partitions as `orders/3`, separated by commas; the same as `load(...)`. A streaming query "
         "finds partitions that a topic is given while it runs",
     ),
     "topicsPattern": Option(
-        _READS,
+        READS,
         "",
         "a regular expression (of Python's `re`) that must match the whole name of a topic; a streaming query asks "
         "anew before each micro-batch",
     ),
-    "startingOffsets": Option(_READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
-    "endingOffsets": Option(
-        _BATCH_READ, "`latest`", "where reading ends, exclusive: as `startingOffsets`, but not `earliest`"
+    "startingOffsets": Option(READS, "`earliest`; streaming `latest`", f"where reading starts: {_PLACE}"),
+    "startingTimestamp": OPTIONS["startingTimestamp"],
+    "startingOffsetsByTimestamp": OPTIONS["startingOffsetsByTimestamp"]._replace(
+        meaning="the same per partition or topic, as JSON; wins over `startingOffsets`"
     ),
+    "startingOffsetsByTimestampStrategy": OPTIONS["startingOffsetsByTimestampStrategy"],
+    "endingOffsets": ENDING_OFFSETS,
     **{
         name: OPTIONS[name]
         for name in (
+            "endingTimestamp",
+            "endingOffsetsByTimestamp",
             "failOnDataLoss",
             "onDataLoss",
             "maxOffsetsPerTrigger",
@@ -65,23 +76,15 @@ TANK_OPTIONS: Final[dict[str, Option]] = {
         "numbers in one micro-batch over all partitions, each of which goes on by its share of what waits; messages "
         "are fewer where compaction has left numbers out",
     ),
-    "columns": Option(_READS, "`records`", "there is one set of columns: `records`"),
-    "includeHeaders": Option(_READS, "`true`", "`false` leaves out the column `headers`, which is always empty"),
+    "columns": COLUMNS,
+    "includeHeaders": INCLUDE_HEADERS,
     "pushFilters": OPTIONS["pushFilters"]._replace(
         meaning=OPTIONS["pushFilters"].meaning.replace("stream_id, offset and timestamp", "stream_id and offset")
     ),
-    "timeout": Option(
-        _READS,
-        "`30s`",
-        "how long a broker that is away is waited for, and how long it may take: `30s`, `2m`, or seconds",
-    ),
-    "workerGcFreeze": OPTIONS["workerGcFreeze"]._replace(uses=_READS),
+    "timeout": timeout("broker"),
+    "workerGcFreeze": WORKER_GC_FREEZE,
 }
 
-_NO_TIMES: Final = (
-    "TANK brokers find no message by its time: begin at a number or at an end with '{}', and filter by the column "
-    "timestamp"
-)
 ONLY_READS: Final = (
     'format("tank") only reads: write to streams with format("sbp"), which clients of TANK read from a server with '
     "--tank-listen; or produce to the broker with sbp_native.tank, in foreachBatch or foreachPartition"
@@ -173,19 +176,10 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _instead_of(key: str) -> str:
     lower = key.lower()
-    theirs = {name.lower(): option for name, option in OPTIONS.items()}
-    if lower in _CALLED:
-        return f"it is called {_CALLED[lower]!r} here"
-    if "timestamp" in lower and lower.startswith(("starting", "ending")):
-        return _NO_TIMES.format("startingOffsets" if lower.startswith("starting") else "endingOffsets")
     if lower.startswith(("tls", "token", "kafka.ssl.", "kafka.sasl.", "kafka.security.")):
         return "TANK has neither TLS nor users"
-    if lower in ("maxattempts", "retrybackoffms") or lower.startswith("client."):
-        return "a call is made again until 'timeout' is over"
     if lower == "clientname":
         return "brokers are not told who reads"
     if "group" in lower and "id" in lower:
         return "there are no consumer groups; a reader's place is a number, kept in Spark's checkpoint"
-    if lower in theirs and not theirs[lower].uses & _READS:
-        return ONLY_READS
-    return nearest(key, TANK_OPTIONS)
+    return instead_of(key, _CALLED, TANK_OPTIONS, ONLY_READS)

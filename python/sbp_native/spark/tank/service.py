@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, TypeVar
 
 from sbp_native import tank
-from sbp_native._native import tank_bounds, tank_spans
+from sbp_native._native import tank_bounds, tank_numbers_at, tank_spans
 from sbp_native.errors import TankRefusedError
 
 from .. import peers
-from ..errors import NOT_FOUND, UNSUPPORTED, SbpOptionError, SbpSparkError, explained, nearest
+from ..errors import NOT_FOUND, SbpOptionError, explained, nearest
 from ..streams import StreamHead
 
 if TYPE_CHECKING:
@@ -70,9 +71,7 @@ class TankService:
 
     def bounds(self, keys: Iterable[StreamKey]) -> tuple[dict[StreamKey, int], dict[StreamKey, int]]:
         """A question for each topic, several at once. One that nobody serves at the moment is asked for again."""
-        wanted: dict[str, list[int]] = {}
-        for topic, number in map(_parts, keys):
-            wanted.setdefault(topic, []).append(number)
+        wanted = _by_topic(keys)
         told = self._patiently(lambda broker, left: self._served(broker, wanted, left))
         earliest: dict[StreamKey, int] = {}
         latest: dict[StreamKey, int] = {}
@@ -98,20 +97,20 @@ class TankService:
         for topic, partitions in told.items():
             for number in wanted[topic]:
                 if number < len(partitions) and partitions[number] is None:
-                    raise TankRefusedError(
-                        f"nobody serves {_key(topic, number)} at the moment",
-                        code=9305,
-                        retriable=True,
-                        stream=_key(topic, number),
-                    )
+                    raise _unserved(topic, number)
         return told
 
-    def offsets_at(self, keys: Sequence[StreamKey], time_ms: int) -> Mapping[StreamKey, int]:  # noqa: ARG002
-        """Not of TANK."""
-        raise SbpSparkError(UNSUPPORTED, "TANK brokers find no message by its time")
+    def offsets_at(self, keys: Sequence[StreamKey], time_ms: int) -> Mapping[StreamKey, int]:
+        """Exact to the message, found by halves: too many questions to ask them for each micro-batch."""
+        found: dict[StreamKey, int] = {}
+        for topic, numbers in _by_topic(keys).items():
+            # No message is older than 1970.
+            asked = functools.partial(_numbers_at, topic, numbers, max(time_ms, 0))
+            found.update(self._patiently(asked))
+        return found
 
     def records_at(self, heads: Sequence[StreamHead], time_ms: int) -> Mapping[StreamKey, int]:
-        """Not of TANK."""
+        """Exact to the message."""
         return self.offsets_at([head.id for head in heads], time_ms)
 
     def aligned(
@@ -145,6 +144,23 @@ class TankService:
         return peers.patiently((options.servers, options.timeout), connect, options.timeout, call)
 
 
+def _numbers_at(
+    topic: str, numbers: Sequence[int], time_ms: int, broker: tank.Broker, left: float
+) -> dict[StreamKey, int]:
+    """The number of the first message of that time or later, of partitions by their keys."""
+    found: dict[StreamKey, int] = {}
+    for number, place in zip(numbers, tank_numbers_at(broker, topic, numbers, time_ms, left), strict=True):
+        if place is None:
+            raise _unserved(topic, number)
+        found[_key(topic, number)] = place
+    return found
+
+
+def _unserved(topic: str, number: int) -> TankRefusedError:
+    key = _key(topic, number)
+    return TankRefusedError(f"nobody serves {key} at the moment", code=9305, retriable=True, stream=key)
+
+
 def _key(topic: str, number: int) -> str:
     return f"{topic}/{number}"
 
@@ -152,6 +168,14 @@ def _key(topic: str, number: int) -> str:
 def _parts(key: StreamKey) -> tuple[str, int]:
     topic, _, number = str(key).rpartition("/")
     return topic, int(number)
+
+
+def _by_topic(keys: Iterable[StreamKey]) -> dict[str, list[int]]:
+    """The partitions of each topic."""
+    found: dict[str, list[int]] = {}
+    for topic, number in map(_parts, keys):
+        found.setdefault(topic, []).append(number)
+    return found
 
 
 def _head(topic: str, number: int) -> StreamHead:
