@@ -193,7 +193,7 @@ async fn a_segment_with_several_copies_is_sealed_for_all_gateways() {
     assert_eq!(idle.set_up(7, SEGMENT).await, NEW);
     idle.append(7, &event(b"x"), 1, 1).await;
     let appending = [
-        append_until_sealed(&gateways[0], 1).await,
+        append_until_sealed(&gateways[1], 1).await,
         append_until_sealed(&gateways[1], 2).await,
     ];
     while raw.info(SEGMENT).await.1 < 200 {}
