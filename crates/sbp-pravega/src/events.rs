@@ -1,5 +1,7 @@
 //! Events in the bytes of a segment.
 
+use std::ops::ControlFlow;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::coding::{Put, Reader, check_length};
@@ -18,6 +20,41 @@ pub fn put_event(out: &mut BytesMut, content: &[u8]) -> Result<(), Fault> {
 
 /// What an event begins with.
 const EVENT: i32 = 0;
+
+/// Cuts events off the front of bytes that lie in one piece.
+#[derive(Debug, Clone)]
+pub struct WholeEvents<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> WholeEvents<'a> {
+    /// Of these bytes, with which an event begins.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// The bytes behind the events that were cut off.
+    #[must_use]
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The content of the next event; `None` while it is incomplete.
+    ///
+    /// # Errors
+    /// What stands there is no event. Nothing is cut off then.
+    pub fn next_event(&mut self) -> Result<Option<&'a [u8]>, Fault> {
+        let Some(whole) = whole_length(self.rest)? else {
+            return Ok(None);
+        };
+        let Some((event, rest)) = self.rest.split_at_checked(whole) else {
+            return Ok(None);
+        };
+        self.rest = rest;
+        Ok(event.get(EVENT_HEAD..))
+    }
+}
 
 /// Cuts events out of the bytes of a segment, which come in pieces that end anywhere.
 #[derive(Debug, Clone)]
@@ -98,6 +135,52 @@ impl Events {
         Ok(Some(self.found(event)))
     }
 
+    /// Hands the events that are complete and begin in front of `until` to `take`: where each begins, its content, and where it ends.
+    /// Other than [`Self::next_event`] it shares no memory with the bytes that came, which costs more than to copy a small event.
+    ///
+    /// It ends when there is no such event, or behind the first for which `take` breaks.
+    ///
+    /// # Errors
+    /// What stands there is no event. It is found again at the next call: nothing behind it can be read.
+    pub fn each<B>(
+        &mut self,
+        until: i64,
+        mut take: impl FnMut(i64, &[u8], i64) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>, Fault> {
+        // One that has come in pieces lies apart from those that follow it.
+        while !self.partial.is_empty() && self.offset < until {
+            let Some((at, content)) = self.next_event()? else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let taken = take(at, &content, self.offset);
+            if taken.is_break() {
+                return Ok(taken);
+            }
+        }
+        let mut events = WholeEvents::new(&self.front);
+        let mut offset = self.offset;
+        let outcome = loop {
+            if offset >= until {
+                break Ok(ControlFlow::Continue(()));
+            }
+            let content = match events.next_event() {
+                Ok(Some(content)) => content,
+                Ok(None) => break Ok(ControlFlow::Continue(())),
+                Err(fault) => break Err(fault),
+            };
+            let end = offset.saturating_add(wide(EVENT_HEAD + content.len()));
+            let taken = take(offset, content, end);
+            offset = end;
+            if taken.is_break() {
+                break Ok(taken);
+            }
+        };
+        let cut = self.front.len() - events.rest().len();
+        self.front.advance(cut);
+        self.offset = offset;
+        outcome
+    }
+
     /// Has the incomplete event have so many bytes, as far as they have come.
     fn fill(&mut self, length: usize) {
         let missing = length.saturating_sub(self.partial.len()).min(self.front.len());
@@ -165,10 +248,33 @@ mod tests {
         bytes
     }
 
+    /// The same as [`cut`], without a share in the memory.
+    fn cut_each(offset: i64, pieces: &[&[u8]]) -> Result<Vec<(i64, Bytes)>, Fault> {
+        let mut events = Events::new(offset);
+        let mut cut = Vec::new();
+        for piece in pieces {
+            events.push(Bytes::copy_from_slice(piece));
+            let outcome = events.each(i64::MAX, |at, content, end| {
+                assert_eq!(end, at + content.len() as i64 + 8);
+                cut.push((at, Bytes::copy_from_slice(content)));
+                ControlFlow::<()>::Continue(())
+            })?;
+            assert!(outcome.is_continue());
+        }
+        let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+        assert_eq!(events.end(), offset + length as i64, "nothing is lost");
+        Ok(cut)
+    }
+
     #[test]
     fn reads_may_end_anywhere_in_an_event() {
         let bytes = segment(&[b"one", b"", b"three", &[7; 300]]);
-        let events = every_split(&bytes, |pieces| cut(100, pieces)).expect("events");
+        let events = every_split(&bytes, |pieces| {
+            let events = cut(100, pieces)?;
+            assert_eq!(cut_each(100, pieces)?, events);
+            Ok::<_, Fault>(events)
+        });
+        let events = events.expect("events");
         let told: Vec<_> = events
             .iter()
             .map(|(offset, content)| (*offset, content.len()))
@@ -201,8 +307,40 @@ mod tests {
             bytes.truncate(whole);
             bytes.extend_from_slice(head);
             assert_eq!(every_split(&bytes, |pieces| cut(0, pieces)), Err(fault));
+            assert_eq!(every_split(&bytes, |pieces| cut_each(0, pieces)), Err(fault));
         }
         assert!(put_event(&mut bytes, &vec![0; MAX_EVENT + 1]).is_err());
+    }
+
+    #[test]
+    fn events_are_handed_out_up_to_a_place_or_until_it_is_enough() {
+        let bytes = segment(&[b"one", b"two", b"three", b"four"]).freeze();
+        for begun in [0, 5, 15] {
+            let mut events = Events::new(50);
+            events.push(bytes.slice(..begun));
+            let mut seen = Vec::new();
+            let mut each = |events: &mut Events, until, enough: &[u8]| {
+                let outcome = events.each(until, |_, content, _| {
+                    seen.push(Bytes::copy_from_slice(content));
+                    match content == enough {
+                        true => ControlFlow::Break("enough"),
+                        false => ControlFlow::Continue(()),
+                    }
+                });
+                outcome.expect("events")
+            };
+            assert_eq!(each(&mut events, 62, b""), ControlFlow::Continue(()));
+            events.push(bytes.slice(begun..));
+            assert_eq!(each(&mut events, 62, b""), ControlFlow::Continue(()));
+            assert_eq!((events.offset(), events.held()), (72, 25));
+            assert_eq!(each(&mut events, i64::MAX, b"three"), ControlFlow::Break("enough"));
+            assert_eq!(events.offset(), 85);
+            assert_eq!(
+                events.next_event().expect("events"),
+                Some((85, Bytes::from_static(b"four")))
+            );
+            assert_eq!(seen, [&b"one"[..], b"two", b"three"]);
+        }
     }
 
     proptest! {
@@ -221,6 +359,7 @@ mod tests {
                 }
             }
             let events = cut(0, &pieces).expect("events");
+            prop_assert_eq!(&cut_each(0, &pieces).expect("events"), &events);
             let read: Vec<&[u8]> = events.iter().map(|(_, content)| &content[..]).collect();
             prop_assert_eq!(read, contents);
         }

@@ -5,7 +5,8 @@
 //!
 //! - [`Connection`] is one end of a connection, as a driver's [`Endpoint`](sbp_wire::Endpoint). A client sends [`Request`]s;
 //!   a server sends [`Reply`]s. The blocks that an append may come in are put together here.
-//! - [`Events`] cuts events out of what is read of a segment, which ends anywhere; [`put_event`] makes what is appended.
+//! - [`Events`] cuts events out of what is read of a segment, which ends anywhere, [`WholeEvents`] out of bytes in one piece;
+//!   [`put_event`] makes what is appended.
 //! - [`Segment`] is the name of a segment of a stream, [`key_position`] tells which one events with a key belong to.
 //! - [`controller`] has the messages of the controller, which tells where segments are.
 
@@ -41,7 +42,7 @@ mod text;
 pub use coding::WriterId;
 pub use connection::{ClientConfig, Connection, Refused, ServerConfig, Stats};
 pub use event::{Call, CallFailure, CloseReason, Event, Violation};
-pub use events::{Events, put_event};
+pub use events::{Events, WholeEvents, put_event};
 pub use fault::Fault;
 pub use limits::{
     EVENT_HEAD, HIGH_VERSION, LOW_VERSION, MAX_APPEND, MAX_EVENT, MAX_FRAME, MAX_READ, MAX_SEGMENT_NAME, MIN_READ, NEW,

@@ -49,7 +49,7 @@ pub use head::{BatchHead, FENCE, MAX_BATCH_LENGTH, inspect, without_stamp};
 pub use layout::plain_type;
 pub use meta::{BatchMeta, BodyEncoding, Compression};
 pub use positions::Positions;
-pub use record::{Headers, Payloads, Record, Records};
+pub use record::{Headers, Payloads, Record, Records, Values};
 pub use records::{RecordColumns, RecordsBuilder, SharedHeader, encode_rows, encode_values};
 pub use restamp::{Stamped, stamp_writer};
 pub use schema::StreamSchema;

@@ -35,6 +35,83 @@ impl Batch {
     }
 }
 
+impl Batch {
+    /// The values of the records as they lie behind each other, if each record has one: batches of records without null values, which
+    /// are neither [raw](crate::BodyEncoding::RAW) nor empty.
+    #[must_use]
+    pub fn values(&self) -> Option<Values<'_>> {
+        let Body::Records { view, .. } = self.body() else {
+            return None;
+        };
+        let column = view.value.as_ref().filter(|column| column.null_count() == 0)?;
+        Some(Values {
+            ends: column.value_offsets(),
+            data: column.value_data(),
+        })
+    }
+
+    /// All headers of the records, in their order, each with the row of its record.
+    pub fn headers(&self) -> impl Iterator<Item = (usize, &str, Option<&[u8]>)> {
+        let column = match self.body() {
+            Body::Records { view, .. } => view.headers.as_ref(),
+            _ => None,
+        };
+        column.into_iter().flat_map(|column| {
+            let all = Headers {
+                column: Some(column),
+                items: 0..column.key.len(),
+            };
+            // Behind the list's begin of a record lie its headers, so it is the last one that begins at the header or in front of it.
+            let row = |place: usize| {
+                column
+                    .list
+                    .partition_point(|&begin| usize::try_from(begin).is_ok_and(|begin| begin <= place))
+            };
+            all.enumerate()
+                .map(move |(place, (name, value))| (row(place).saturating_sub(1), name, value))
+        })
+    }
+}
+
+/// The values of a batch, none of which is null.
+#[derive(Clone, Copy, Debug)]
+pub struct Values<'a> {
+    /// Where each begins, and where the last one ends.
+    ends: &'a [i32],
+    data: &'a [u8],
+}
+
+impl<'a> Values<'a> {
+    /// The number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len().saturating_sub(1)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of all of them together.
+    #[must_use]
+    pub fn byte_length(&self) -> usize {
+        let at = |place: Option<&i32>| place.and_then(|&at| usize::try_from(at).ok()).unwrap_or(0);
+        at(self.ends.last()).saturating_sub(at(self.ends.first()))
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> {
+        let data = self.data;
+        let ends = self.ends.iter().zip(self.ends.iter().skip(1));
+        ends.map(move |(&from, &to)| {
+            let at = |place: i32| usize::try_from(place).unwrap_or(0);
+            data.get(at(from)..at(to)).unwrap_or_default()
+        })
+    }
+}
+
 /// One record. It borrows from its batch.
 #[derive(Clone, Debug)]
 pub struct Record<'a> {

@@ -7,7 +7,7 @@ use super::{Connection, HEAD, PeerCall, Role, WRITERS};
 use crate::append::join;
 use crate::coding::{Reader, WriterId, check_length};
 use crate::event::{Call, CloseReason, Event, Violation};
-use crate::events::Events;
+use crate::events::WholeEvents;
 use crate::fault::Fault;
 use crate::kinds::{APPEND_BLOCK, APPEND_BLOCK_END, HELLO, KEEP_ALIVE, UNSUPPORTED, is_reply, is_request};
 use crate::limits::{HIGH_VERSION, LOW_VERSION, MAX_FRAME};
@@ -273,14 +273,13 @@ fn read_append(
 }
 
 /// How many events bytes are; -1: they are something else.
-fn count_events(data: &Bytes) -> i64 {
-    let mut events = Events::new(0);
-    events.push(data.clone());
+fn count_events(data: &[u8]) -> i64 {
+    let mut events = WholeEvents::new(data);
     let mut count = 0;
     loop {
         match events.next_event() {
             Ok(Some(_)) => count += 1,
-            Ok(None) if events.held() == 0 => return count,
+            Ok(None) if events.rest().is_empty() => return count,
             _ => return -1,
         }
     }
