@@ -5,27 +5,35 @@ use std::sync::Arc;
 use sbp_pravega::{Reply, Request};
 
 use super::Shared;
+use super::ahead::Ahead;
 use super::catalog::{Kind, Making};
 use super::failed::{Failed, no_such, reply_of};
 use super::pacing::{Turn, Turns};
+use super::segments::Advance;
 
 impl Shared {
-    /// Answers a request, in its turn, which lasts until the reply is handed over. `None`: no answer would be true.
-    pub(super) async fn answer(self: Arc<Self>, request: Request, mut turns: Turns) -> (Option<Reply>, Turn) {
+    /// Answers a request of a connection, in its turn, which lasts until the reply is handed over. `None`: no answer would be true.
+    /// And what is worth to be fetched behind the reply.
+    pub(super) async fn answer(
+        &self,
+        request: Request,
+        ahead: &Arc<Ahead>,
+        mut turns: Turns,
+    ) -> (Option<Reply>, Turn, Option<Advance>) {
         let segment = segment_of(&request).to_owned();
-        let (outcome, turn) = match request {
+        let (outcome, turn, advance) = match request {
             Request::Read {
                 segment,
                 offset,
                 length,
                 ..
-            } => self.read(segment, offset, length, turns).await,
+            } => self.read(segment, offset, length, ahead, turns).await,
             other => {
                 let turn = turns.next().await;
-                (self.try_answer(other).await, turn)
+                (self.try_answer(other).await, turn, None)
             }
         };
-        (reply_of(outcome, segment), turn)
+        (reply_of(outcome, segment), turn, advance)
     }
 
     async fn try_answer(&self, request: Request) -> Result<Reply, Failed> {

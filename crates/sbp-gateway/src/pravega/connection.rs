@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::Shared;
+use super::ahead::Ahead;
 use super::append::{Teller, What};
 use super::command::Command;
 use super::failed::no_such;
@@ -32,6 +33,8 @@ pub(super) struct PravegaConnection {
     /// Takes appends, one after the other; made for the first.
     appends: Option<UnboundedSender<(Call, Request)>>,
     pacing: Pacing,
+    /// What its next reads will want.
+    ahead: Arc<Ahead>,
     has_asked: bool,
 }
 
@@ -43,6 +46,7 @@ impl PravegaConnection {
             questions: JoinSet::new(),
             appends: None,
             pacing: Pacing::new(),
+            ahead: Arc::default(),
             has_asked: false,
         }
     }
@@ -69,9 +73,9 @@ impl PravegaConnection {
             return;
         }
         let (shared, mailbox) = (Arc::clone(&self.shared), self.mailbox.clone());
-        let turns = self.pacing.turns();
+        let (turns, ahead) = (self.pacing.turns(), Arc::clone(&self.ahead));
         let answering = async move {
-            let (reply, turn) = shared.answer(request, turns).await;
+            let (reply, turn, advance) = shared.answer(request, &ahead, turns).await;
             let command = match reply {
                 Some(reply) => Command::Answer(call, reply),
                 None => Command::GiveUp,
@@ -79,6 +83,10 @@ impl PravegaConnection {
             // The connection may be over.
             drop(mailbox.post(command));
             drop(turn);
+            if let Some(advance) = advance {
+                // Where it cannot be fetched, the read that wants it is told why.
+                drop(shared.segments.advance(advance).await);
+            }
         };
         self.questions.spawn_on(answering, &runtime);
     }
@@ -120,6 +128,10 @@ impl Application for PravegaConnection {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.pacing.look_at()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.ahead.held_bytes()
     }
 
     fn is_settled(&self) -> bool {

@@ -4,6 +4,7 @@
 //! A segment `scope/stream/I.#epoch.0` is the stream `scope/stream/I`. Each event is acknowledged when the service has stored it,
 //! and stored once, by whatever gateway: the service itself tells a writer's repeats.
 
+mod ahead;
 mod answer;
 mod append;
 mod attributes;

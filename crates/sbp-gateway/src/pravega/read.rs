@@ -12,10 +12,11 @@ use tokio::sync::Notify;
 use tokio::time::timeout_at;
 
 use super::Shared;
+use super::ahead::Ahead;
 use super::catalog::{Held, Kind};
 use super::failed::{Failed, no_such};
 use super::pacing::{Turn, Turns};
-use super::segments::Found;
+use super::segments::{Advance, Found};
 use crate::records::positions;
 
 /// How long a read waits at the end of a segment.
@@ -26,49 +27,51 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 5;
 
 impl Shared {
-    /// Bytes from an offset on: at once if there are any, else when there are, or the time is over.
+    /// Bytes from an offset on: at once if there are any, else when there are, or the time is over. And what is worth to be fetched
+    /// behind the reply.
     pub(super) async fn read(
         &self,
         segment: String,
         offset: i64,
         length: i32,
+        ahead: &Arc<Ahead>,
         mut turns: Turns,
-    ) -> (Result<Reply, Failed>, Turn) {
+    ) -> (Result<Reply, Failed>, Turn, Option<Advance>) {
         let most = usize::try_from(length).unwrap_or(0).clamp(MIN_READ, MAX_READ);
         let deadline = Instant::now() + LONGEST_WAIT;
         let woken = Arc::new(Notify::new());
         loop {
             let turn = turns.next().await;
-            let next = match self.read_now(&segment, offset, most).await {
-                Ok(Reading::Over(reply)) => return (Ok(reply), turn),
+            let next = match self.read_now(&segment, offset, most, ahead).await {
+                Ok(Reading::Over(reply, advance)) => return (Ok(reply), turn, advance),
                 Ok(Reading::Waits { stream, next }) => {
                     self.watch.wake(&woken, stream, next);
                     // Others read meanwhile.
                     drop(turn);
                     self.waits(&woken, &segment, deadline).await
                 }
-                Err(failed) => return (Err(failed), turn),
+                Err(failed) => return (Err(failed), turn, None),
             };
             match next {
                 Ok(true) => {}
                 Ok(false) => {
                     let reply = bytes(segment, offset, (true, false), Bytes::new());
-                    return (Ok(reply), None);
+                    return (Ok(reply), None, None);
                 }
-                Err(failed) => return (Err(failed), None),
+                Err(failed) => return (Err(failed), None, None),
             }
         }
     }
 
-    async fn read_now(&self, segment: &str, offset: i64, most: usize) -> Result<Reading, Failed> {
+    async fn read_now(&self, segment: &str, offset: i64, most: usize, ahead: &Arc<Ahead>) -> Result<Reading, Failed> {
         let segment = segment.to_owned();
         // What it says of the seal holds for what is read behind it.
         let Some(held) = self.bytes_of(&segment).await? else {
-            return Ok(Reading::Over(no_such(segment, Some(offset))));
+            return Ok(Reading::over(no_such(segment, Some(offset))));
         };
-        Ok(match self.read_at(&held, offset, most).await? {
-            Found::Bytes { data, is_tail } => Reading::Over(bytes(segment, offset, (is_tail, false), data)),
-            Found::Gone { start } => Reading::Over(Reply::IsTruncated {
+        Ok(match self.read_at(&held, offset, most, ahead).await? {
+            Found::Bytes { data, is_tail, next } => Reading::Over(bytes(segment, offset, (is_tail, false), data), next),
+            Found::Gone { start } => Reading::over(Reply::IsTruncated {
                 segment,
                 start,
                 offset: Some(offset),
@@ -78,7 +81,7 @@ impl Shared {
                 next: end.next,
             },
             Found::Nothing(end) if end.length == offset => {
-                Reading::Over(bytes(segment, offset, (false, true), Bytes::new()))
+                Reading::over(bytes(segment, offset, (false, true), Bytes::new()))
             }
             Found::Nothing(_) => return Err(Failed::Nonsense("a read behind the end of a sealed segment")),
         })
@@ -101,12 +104,12 @@ impl Shared {
         }
     }
 
-    async fn read_at(&self, held: &Held, offset: i64, most: usize) -> Result<Found, Failed> {
+    async fn read_at(&self, held: &Held, offset: i64, most: usize, ahead: &Arc<Ahead>) -> Result<Found, Failed> {
         let start = held.start();
         if offset < start {
             return Ok(Found::Gone { start });
         }
-        again(|| self.segments.read(held.id(), offset, most)).await
+        again(|| self.segments.read(ahead, held.id(), offset, most)).await
     }
 
     /// What a segment is.
@@ -188,12 +191,16 @@ impl Shared {
 /// What a read has come to for now.
 #[derive(Debug)]
 enum Reading {
-    Over(Reply),
+    /// And what is worth to be fetched then.
+    Over(Reply, Option<Advance>),
     /// There is nothing yet: the stream has to get a record at this offset.
-    Waits {
-        stream: StreamId,
-        next: Offset,
-    },
+    Waits { stream: StreamId, next: Offset },
+}
+
+impl Reading {
+    fn over(reply: Reply) -> Self {
+        Self::Over(reply, None)
+    }
 }
 
 /// Bytes of a segment: whether they are its tail, and whether its end.

@@ -7,7 +7,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use sbp_client::ClientError;
-use sbp_pravega::{EVENT_HEAD, Events};
+use sbp_pravega::{EVENT_HEAD, WholeEvents};
 use sbp_record::{Batch, EncodeError, Record, RecordsBuilder};
 use sbp_types::Offset;
 
@@ -24,20 +24,17 @@ const RAW: &str = "pravega.raw";
 /// They do not fit into a batch.
 pub(super) fn push_bytes(records: &mut RecordsBuilder, data: &Bytes, at: i64) -> Result<(), EncodeError> {
     let place = at.to_be_bytes();
-    let mut events = Events::new(0);
-    events.push(data.clone());
-    let mut cut = 0;
-    while let Ok(Some((_, content))) = events.next_event() {
-        cut += EVENT_HEAD + content.len();
+    let mut events = WholeEvents::new(data);
+    while let Ok(Some(content)) = events.next_event() {
         let headers = [(AT, Some(&place[..]))];
         records.push(
-            Some(&content),
+            Some(content),
             None,
             None,
             if records.is_empty() { &headers } else { &[] },
         )?;
     }
-    let rest = data.get(cut..).unwrap_or_default();
+    let rest = events.rest();
     // What is empty is stored too: that its writer has written it has to be known.
     if !rest.is_empty() || data.is_empty() {
         let headers = [(RAW, None), (AT, Some(&place[..]))];
@@ -76,18 +73,19 @@ pub(crate) struct Place {
 impl Place {
     /// Where a batch is; `None`: it is of others.
     pub(crate) fn of(batch: &Batch) -> Result<Option<Self>, ClientError> {
-        let mut at = None;
-        let mut length = 0;
-        for record in records(batch)? {
-            if at.is_none() {
-                at = header(&record, AT).and_then(|value| value?.try_into().ok());
-                if at.is_none() {
-                    return Ok(None);
-                }
+        let first = records(batch)?.next();
+        let at = first.and_then(|first| header(&first, AT)??.try_into().ok());
+        let Some(at) = at else {
+            return Ok(None);
+        };
+        let length = match batch.values() {
+            Some(values) => {
+                let events = values.len().saturating_sub(raw_rows(batch).len());
+                wide(values.byte_length().saturating_add(events.saturating_mul(EVENT_HEAD)))
             }
-            length += bytes_of(&record);
-        }
-        Ok(at.map(|at| Self {
+            None => records(batch)?.map(|record| bytes_of(&record)).sum(),
+        };
+        Ok(Some(Self {
             at: i64::from_be_bytes(at),
             length,
             base: batch.base_offset(),
@@ -103,16 +101,33 @@ impl Place {
 
 /// Appends the bytes of the batch to `out`.
 pub(super) fn put_bytes(batch: &Batch, out: &mut BytesMut) -> Result<(), ClientError> {
-    for record in records(batch)? {
-        let value = record.value.unwrap_or_default();
-        if header(&record, RAW).is_none() {
-            out.put_i32(0);
+    let mut raw = raw_rows(batch).into_iter().peekable();
+    let mut put = |row: usize, value: &[u8]| {
+        if raw.next_if_eq(&row).is_none() {
             let length = i32::try_from(value.len());
-            out.put_i32(length.map_err(|_| damaged("an event of more than 2 GiB".to_owned()))?);
+            let length = length.map_err(|_| damaged("an event of more than 2 GiB".to_owned()))?;
+            // Its head: a type, which is 0, and the length, of 4 bytes each.
+            out.put_i64(i64::from(length));
         }
         out.put_slice(value);
+        Ok(())
+    };
+    match batch.values() {
+        Some(values) => values.iter().enumerate().try_for_each(|(row, value)| put(row, value)),
+        None => {
+            let values = records(batch)?.map(|record| record.value.unwrap_or_default());
+            values.enumerate().try_for_each(|(row, value)| put(row, value))
+        }
     }
-    Ok(())
+}
+
+/// The rows of records that are no events.
+fn raw_rows(batch: &Batch) -> Vec<usize> {
+    let raw = batch.headers().filter(|(_, name, _)| *name == RAW);
+    let mut rows: Vec<usize> = raw.map(|(row, ..)| row).collect();
+    // A record may have such a header twice.
+    rows.dedup();
+    rows
 }
 
 /// The offset in the segment of the first byte of the record at `from`, or of the batch's first record behind it.
@@ -140,7 +155,10 @@ fn records(batch: &Batch) -> Result<impl Iterator<Item = Record<'_>>, ClientErro
 /// How many bytes of the segment a record is.
 fn bytes_of(record: &Record<'_>) -> i64 {
     let head = if header(record, RAW).is_some() { 0 } else { EVENT_HEAD };
-    let length = record.value.map_or(0, <[u8]>::len) + head;
+    wide(record.value.map_or(0, <[u8]>::len) + head)
+}
+
+fn wide(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }
 

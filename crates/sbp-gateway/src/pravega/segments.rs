@@ -4,14 +4,17 @@
 //! found by bisection. Nothing has to be kept for that: what is remembered of places saves questions.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use sbp_client::{Client, ClientError, FetchEntry, FetchOptions, Position, Positions};
 use sbp_locks::Mutex;
 use sbp_record::Batch;
 use sbp_types::{Offset, StreamId};
 
+use super::ahead::{Ahead, Chunk, Coming};
 use super::segment::{End, Place, begin_of, put_bytes, record_of};
 use crate::records::{decode, positions};
 
@@ -21,6 +24,10 @@ const CONFIRMED_WITHIN: Duration = Duration::from_secs(10);
 const LOOKED_THROUGH: u32 = 1 << 20;
 /// Batches that are looked through at first for the last one that is the segment's; four times as many then.
 const LOOKED_BACK: i64 = 64;
+/// Bytes of an answer from which on it is not worth another FETCH to make it larger.
+const ENOUGH: usize = 1 << 20;
+/// Bytes that are fetched at once for who reads on, however few are asked for.
+const LEAST_AHEAD: usize = 256 << 10;
 /// Places that are remembered of a segment, and segments of which some are.
 const PLACES: usize = 256;
 const SEGMENTS: usize = 4_096;
@@ -47,11 +54,25 @@ pub(super) enum Found {
         data: Bytes,
         /// Whether the segment ends behind them, for now.
         is_tail: bool,
+        /// What is worth to be fetched for the read that follows, once this one is answered.
+        next: Option<Advance>,
     },
     /// Nothing is there: it ends before.
     Nothing(End),
     /// What is there is not kept any more, but what is from here on.
     Gone { start: i64 },
+}
+
+/// What is to be fetched for a read that will come.
+#[derive(Debug)]
+pub(super) struct Advance {
+    coming: Coming,
+    /// What is at hand of it.
+    chunk: Chunk,
+    stream: StreamId,
+    /// Where the stream ended when the read before it was answered.
+    latest: Offset,
+    wanted: usize,
 }
 
 /// A batch of the segment.
@@ -127,38 +148,154 @@ impl Segments {
         }
     }
 
-    /// Bytes of a segment from an offset on: as many as there are, but no more than `most`.
-    pub(super) async fn read(&self, stream: StreamId, offset: i64, most: usize) -> Result<Found, ClientError> {
+    /// Bytes of a segment from an offset on: as many as there are, but no more than `most`, and fewer where [many](ENOUGH) are at hand.
+    /// `ahead` is what is kept for the connection that reads.
+    pub(super) async fn read(
+        &self,
+        ahead: &Arc<Ahead>,
+        stream: StreamId,
+        offset: i64,
+        most: usize,
+    ) -> Result<Found, ClientError> {
         let held = positions(&self.client, stream).await?;
-        let wanted = u32::try_from(most).unwrap_or(u32::MAX);
-        let mut bytes = BytesMut::new();
-        let mut next = match self.find(held, offset, wanted).await? {
-            Seeking::Found(pieces) => self.take(stream, pieces, offset, most, &mut bytes)?,
-            Seeking::Before(start) => return Ok(Found::Gone { start }),
-            Seeking::Behind => {
-                let tail = self.end(stream, Some(held.latest)).await?;
-                // What was appended in between is read at once.
-                return match tail.end.length > offset && tail.held.latest > held.latest {
-                    true => Box::pin(self.read(stream, offset, most)).await,
-                    false => Ok(Found::Nothing(tail.end)),
-                };
+        let kept = ahead.take(stream, offset).await.filter(|chunk| chunk.is_kept(&held));
+        let (reads_on, mut chunk) = match kept {
+            Some(chunk) => (true, chunk),
+            None => match self.find(held, offset, at_once(most)).await? {
+                Seeking::Found(pieces) => {
+                    let mut chunk = self.put(stream, &pieces, offset, &[])?;
+                    // What is gone of the first batch lies in front of the offset.
+                    chunk.base = chunk.base.max(held.earliest);
+                    (false, chunk)
+                }
+                Seeking::Before(start) => return Ok(Found::Gone { start }),
+                Seeking::Behind => (false, Chunk::at_end(offset, held.latest)),
+            },
+        };
+        let wanted = match reads_on {
+            true => most.max(LEAST_AHEAD),
+            false => most,
+        };
+        while chunk.bytes.len() < most.min(ENOUGH) && chunk.next < held.latest {
+            self.extend(stream, &mut chunk, held.latest, wanted).await?;
+        }
+        if chunk.bytes.is_empty() {
+            let tail = self.end(stream, Some(held.latest)).await?;
+            // What was appended in between is read at once.
+            return match tail.end.length > offset && tail.held.latest > held.latest {
+                true => Box::pin(self.read(ahead, stream, offset, most)).await,
+                false => {
+                    if tail.end.length == offset {
+                        ahead.keep(stream, chunk);
+                    }
+                    Ok(Found::Nothing(tail.end))
+                }
+            };
+        }
+        let data = chunk.split(most);
+        let is_tail = chunk.bytes.is_empty() && chunk.next >= held.latest;
+        let is_short = chunk.bytes.len() < most && chunk.next < held.latest;
+        let coming = match reads_on && is_short {
+            true => ahead.announce(stream, chunk.at, wanted + chunk.bytes.len()),
+            false => None,
+        };
+        let next = match coming {
+            Some(coming) => Some(Advance {
+                coming,
+                chunk,
+                stream,
+                latest: held.latest,
+                wanted,
+            }),
+            None => {
+                ahead.keep(stream, chunk);
+                None
             }
         };
-        while bytes.len() < most && next < held.latest {
-            let missing = u32::try_from(most - bytes.len()).unwrap_or(u32::MAX);
-            let pieces = self.first(stream, next, held.latest, missing).await?;
-            if pieces.is_empty() {
-                next = held.latest;
-                break;
+        Ok(Found::Bytes { data, is_tail, next })
+    }
+
+    /// Fetches what the next read of a segment will want.
+    pub(super) async fn advance(&self, advance: Advance) -> Result<(), ClientError> {
+        let Advance {
+            coming,
+            mut chunk,
+            stream,
+            latest,
+            wanted,
+        } = advance;
+        self.extend(stream, &mut chunk, latest, wanted).await?;
+        coming.arrived(chunk);
+        Ok(())
+    }
+
+    /// Adds what follows of the segment in records up to `latest`: about `wanted` bytes, if there are as many.
+    async fn extend(
+        &self,
+        stream: StreamId,
+        chunk: &mut Chunk,
+        latest: Offset,
+        wanted: usize,
+    ) -> Result<(), ClientError> {
+        let pieces = self.first(stream, chunk.next, latest, at_once(wanted)).await?;
+        if pieces.is_empty() {
+            // Records of others are behind it.
+            chunk.next = latest;
+            if chunk.bytes.is_empty() {
+                *chunk = Chunk::at_end(chunk.at, latest);
             }
-            let at = offset.saturating_add(i64::try_from(bytes.len()).unwrap_or(i64::MAX));
-            next = self.take(stream, pieces, at, most, &mut bytes)?;
+            return Ok(());
         }
-        let is_tail = bytes.len() <= most && next >= held.latest;
-        bytes.truncate(most);
-        Ok(Found::Bytes {
-            data: bytes.freeze(),
-            is_tail,
+        let end = chunk.at.saturating_add(wide(chunk.bytes.len()));
+        if pieces.first().is_some_and(|piece| piece.place.at != end) {
+            return Err(nothing_read(stream, chunk.next));
+        }
+        let before = mem::take(&mut chunk.bytes);
+        let base = (!before.is_empty()).then_some(chunk.base);
+        let added = self.put(stream, &pieces, end, &before)?;
+        *chunk = Chunk {
+            at: chunk.at,
+            base: base.unwrap_or(added.base),
+            ..added
+        };
+        Ok(())
+    }
+
+    /// The bytes of batches from an offset on, which is in the first of them, behind others.
+    fn put(&self, stream: StreamId, pieces: &[Piece], offset: i64, before: &[u8]) -> Result<Chunk, ClientError> {
+        let length: i64 = pieces.iter().map(|piece| piece.place.length).sum();
+        let mut bytes = BytesMut::with_capacity(before.len() + usize::try_from(length).unwrap_or(0));
+        bytes.put_slice(before);
+        let mut end = None;
+        let (mut base, mut next) = (Offset::ZERO, Offset::ZERO);
+        for Piece { place, batch } in pieces {
+            match end {
+                None => base = place.base,
+                Some(end) if end == place.at => {}
+                // They do not follow one another: some in between are gone.
+                Some(_) => break,
+            }
+            let from = bytes.len();
+            put_bytes(batch, &mut bytes)?;
+            let skipped = match end {
+                None => usize::try_from(offset.saturating_sub(place.at)).unwrap_or(0),
+                Some(_) => 0,
+            };
+            if skipped > 0 {
+                let (first, length) = ((from + skipped).min(bytes.len()), bytes.len());
+                bytes.copy_within(first..length, from);
+                bytes.truncate(from + (length - first));
+            }
+            end = Some(place.end());
+            next = place.next;
+            self.remember(stream, place);
+        }
+        Ok(Chunk {
+            at: offset,
+            memory: bytes.len(),
+            bytes: bytes.freeze(),
+            base,
+            next,
         })
     }
 
@@ -173,40 +310,12 @@ impl Segments {
         }
     }
 
-    /// Appends the bytes of batches from `offset` on, as long as `out` has fewer than `most`. Returns the record behind those that
-    /// were taken.
-    fn take(
-        &self,
-        stream: StreamId,
-        pieces: Vec<Piece>,
-        offset: i64,
-        most: usize,
-        out: &mut BytesMut,
-    ) -> Result<Offset, ClientError> {
-        let mut next = Offset::ZERO;
-        for piece in pieces {
-            if out.len() >= most && next > Offset::ZERO {
-                break;
-            }
-            let before = out.len();
-            put_bytes(&piece.batch, out)?;
-            let skipped = usize::try_from(offset.saturating_sub(piece.place.at)).unwrap_or(0);
-            if skipped > 0 {
-                let (from, length) = ((before + skipped).min(out.len()), out.len());
-                out.copy_within(from..length, before);
-                out.truncate(before + (length - from));
-            }
-            next = piece.place.next;
-            self.remember(stream, &piece.place);
-        }
-        Ok(next)
-    }
-
     /// The batch with the byte at an offset, and some that follow: about so many bytes.
     async fn find(&self, held: Positions, offset: i64, wanted: u32) -> Result<Seeking, ClientError> {
         let (mut low, mut high) = (held.earliest, held.latest);
         let mut guess = self
             .recall(held.stream, offset)
+            .or((offset == 0).then_some(low))
             .filter(|guess| low <= *guess && *guess < high);
         // Where the first batch behind `high` begins.
         let mut start = None;
@@ -329,6 +438,15 @@ enum Seeking {
     Before(i64),
     /// It lies behind the last batch.
     Behind,
+}
+
+/// Bytes to be asked for at once.
+fn at_once(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
+fn wide(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 fn entry(stream: StreamId, from: Offset, end: Option<Offset>, batch_max_bytes: u32) -> FetchEntry {

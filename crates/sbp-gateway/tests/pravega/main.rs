@@ -11,6 +11,7 @@ mod lives;
 mod raw;
 mod reads;
 mod tables;
+mod through;
 
 use sbp_client::Client;
 use sbp_gateway::pravega::{PravegaConfig, PravegaServer};

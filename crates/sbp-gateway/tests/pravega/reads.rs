@@ -11,10 +11,10 @@ use super::raw::{NEW, Raw, block, end, event, frame, id, int, long, read, text};
 const SEGMENT: &str = "sc/st/0.#epoch.0";
 
 /// Numbers by chance, the same each time.
-struct Chance(u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
