@@ -1,14 +1,15 @@
 //! Reading a stream, segment by segment.
 //!
-//! One read of a segment is under way, and while its events are handed out the next one is. The segments that follow one that is
+//! One read of a segment is under way: while records are made of what it brought, and while these are handed out, the next one is. The segments that follow one that is
 //! sealed begin when it is read to its end, and so do those that follow several.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::ControlFlow;
 
 use sbp_pravega::{Events, MAX_READ, Reply, Request, Segment, SegmentId};
 use sbp_record::{Batch, Positions, RecordsBuilder};
 use sbp_types::TimestampMs;
-use tokio::task::JoinSet;
+use tokio::task::{self, AbortHandle, JoinError, JoinSet};
 use tokio::time::sleep;
 
 use super::client::Pravega;
@@ -78,6 +79,8 @@ pub struct Reader {
     client: Pravega,
     parts: Vec<Part>,
     under_way: JoinSet<Outcome>,
+    /// Reads under way whose segments are read to the end meanwhile.
+    given_up: HashSet<task::Id>,
     /// Batches, each with the bytes of its events.
     ready: VecDeque<(ReadBatch, usize)>,
     /// Bytes of them.
@@ -128,10 +131,10 @@ struct Part {
     misses: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
     Idle,
-    Asked,
+    Asked(AbortHandle),
     Done,
 }
 
@@ -307,6 +310,7 @@ impl Reader {
             client,
             parts: Vec::new(),
             under_way: JoinSet::new(),
+            given_up: HashSet::new(),
             ready: VecDeque::new(),
             ready_bytes: 0,
             errors: VecDeque::new(),
@@ -348,12 +352,18 @@ impl Reader {
             if let Some(error) = self.errors.pop_front() {
                 return Err(error);
             }
-            match self.under_way.join_next().await {
-                None => return Ok(None),
-                Some(Ok(Outcome::Read(place, reply))) => self.take(place, reply),
-                Some(Ok(Outcome::Followers(segment, followers))) => self.follow(&segment, followers),
-                // Nobody aborts it: it panicked, or the runtime ends.
-                Some(Err(ended)) => {
+            let Some(ended) = self.under_way.join_next_with_id().await else {
+                return Ok(None);
+            };
+            let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
+            if self.given_up.remove(&id) {
+                continue;
+            }
+            match ended {
+                Ok((_, Outcome::Read(place, reply))) => self.take(place, reply),
+                Ok((_, Outcome::Followers(segment, followers))) => self.follow(&segment, followers),
+                // Nobody has aborted it: it panicked, or the runtime ends.
+                Err(ended) => {
                     return Err(PravegaError::new(PravegaErrorKind::Lost, ended.to_string()).for_good());
                 }
             }
@@ -362,44 +372,51 @@ impl Reader {
 
     /// Sends the reads that are wanted.
     fn ask(&mut self) {
-        for (place, part) in self.parts.iter_mut().enumerate() {
-            if part.state != State::Idle {
-                continue;
-            }
-            part.state = State::Asked;
-            let left = part.until.saturating_sub(part.events.end());
-            let most = i32::try_from(MAX_READ).unwrap_or(i32::MAX);
-            let request = Request::Read {
-                segment: part.segment.to_string(),
-                offset: part.events.end(),
-                length: i32::try_from(left).unwrap_or(i32::MAX).clamp(1, most),
-                token: self.client.token(),
-            };
-            let pause = match part.misses {
-                0 => None,
-                misses => Some(BACK_OFF.bound(misses - 1)),
-            };
-            let (client, segment, store) = (self.client.clone(), part.segment.clone(), part.store.take());
-            let read = async move {
-                if let Some(pause) = pause {
-                    sleep(pause).await;
-                }
-                let store = match store {
-                    Some(store) => Ok(store),
-                    None => client.store_of(&segment).await,
-                };
-                let reply = match store {
-                    Ok(store) => {
-                        let reply = store.ask(request).await;
-                        let reply = reply.map_err(|error| error.at(&store.address()));
-                        reply.map(|reply| (reply, store))
-                    }
-                    Err(error) => Err(error),
-                };
-                Outcome::Read(place, reply)
-            };
-            self.under_way.spawn_on(read, self.client.runtime());
+        for place in 0..self.parts.len() {
+            self.ask_at(place);
         }
+    }
+
+    /// Sends the next read of a segment, if it is wanted.
+    fn ask_at(&mut self, place: usize) {
+        let Some(part) = self.parts.get_mut(place) else {
+            return;
+        };
+        if !matches!(part.state, State::Idle) {
+            return;
+        }
+        let left = part.until.saturating_sub(part.events.end());
+        let most = i32::try_from(MAX_READ).unwrap_or(i32::MAX);
+        let request = Request::Read {
+            segment: part.segment.to_string(),
+            offset: part.events.end(),
+            length: i32::try_from(left).unwrap_or(i32::MAX).clamp(1, most),
+            token: self.client.token(),
+        };
+        let pause = match part.misses {
+            0 => None,
+            misses => Some(BACK_OFF.bound(misses - 1)),
+        };
+        let (client, segment, store) = (self.client.clone(), part.segment.clone(), part.store.take());
+        let read = async move {
+            if let Some(pause) = pause {
+                sleep(pause).await;
+            }
+            let store = match store {
+                Some(store) => Ok(store),
+                None => client.store_of(&segment).await,
+            };
+            let reply = match store {
+                Ok(store) => {
+                    let reply = store.ask(request).await;
+                    let reply = reply.map_err(|error| error.at(&store.address()));
+                    reply.map(|reply| (reply, store))
+                }
+                Err(error) => Err(error),
+            };
+            Outcome::Read(place, reply)
+        };
+        part.state = State::Asked(self.under_way.spawn_on(read, self.client.runtime()));
     }
 
     /// Takes over what a read has brought.
@@ -421,7 +438,11 @@ impl Reader {
                     true => part.misses.saturating_add(1),
                     false => 0,
                 };
+                let goes_on = !data.is_empty() && !is_end;
                 part.events.push(data);
+                if goes_on && part.events.end() < part.until && self.ready_bytes < READ_AHEAD {
+                    self.ask_at(place);
+                }
                 self.cut(place, is_end);
             }
             Ok(Reply::IsSealed { .. }) => self.cut(place, true),
@@ -468,23 +489,20 @@ impl Reader {
             return;
         };
         let mut collector = Collector::default();
-        let mut failed = None;
-        while part.events.offset() < part.until {
-            match part.events.next_event() {
-                Ok(Some((offset, content))) => {
-                    if let Err(error) = collector.push(offset, &content, part.events.offset()) {
-                        failed = Some(error.about(&part.segment).with_offset(offset));
-                        break;
-                    }
-                }
-                Ok(None) => break,
-                Err(fault) => {
-                    let error = PravegaError::of_fault("an event", fault);
-                    failed = Some(error.about(&part.segment).with_offset(part.events.offset()));
-                    break;
-                }
+        let cut = part.events.each(part.until, |offset, content, end| {
+            match collector.push(offset, content, end) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => ControlFlow::Break(error.with_offset(offset)),
             }
-        }
+        });
+        let mut failed = match cut {
+            Ok(ControlFlow::Continue(())) => None,
+            Ok(ControlFlow::Break(error)) => Some(error.about(&part.segment)),
+            Err(fault) => {
+                let error = PravegaError::of_fault("an event", fault);
+                Some(error.about(&part.segment).with_offset(part.events.offset()))
+            }
+        };
         let segment = part.segment.clone();
         let is_over = part.events.offset() >= part.until || part.events.end() >= part.until;
         if failed.is_none() && is_end && !is_over && part.events.held() > 0 {
@@ -517,7 +535,10 @@ impl Reader {
         let Some(part) = self.parts.get_mut(place) else {
             return;
         };
-        part.state = State::Done;
+        if let State::Asked(read) = std::mem::replace(&mut part.state, State::Done) {
+            read.abort();
+            self.given_up.insert(read.id());
+        }
         let segment = part.segment.clone();
         self.following.done.insert(segment.id);
         match &self.following.mode {
@@ -580,6 +601,8 @@ const WRONG_HOSTS: u32 = 5;
 #[derive(Debug, Default)]
 struct Collector {
     builder: RecordsBuilder,
+    /// Bytes of the events in it.
+    bytes: usize,
     offsets: Vec<i64>,
     end: i64,
     full: Vec<(Batch, i64, usize)>,
@@ -587,12 +610,13 @@ struct Collector {
 
 impl Collector {
     fn push(&mut self, offset: i64, content: &[u8], end: i64) -> Result<(), PravegaError> {
-        if self.offsets.len() >= ENOUGH_ROWS || self.builder.body_length() >= ENOUGH_BYTES {
+        if self.offsets.len() >= ENOUGH_ROWS || self.bytes >= ENOUGH_BYTES {
             self.close()?;
         }
         // Events have no time.
         let added = self.builder.push(Some(content), None, None, &[]);
         added.map_err(|error| PravegaError::new(PravegaErrorKind::Limit, error.to_string()))?;
+        self.bytes += content.len();
         self.offsets.push(offset);
         self.end = end;
         Ok(())
@@ -606,6 +630,7 @@ impl Collector {
         let positions = Positions::listed(std::mem::take(&mut self.offsets)).map_err(wrong)?;
         let bytes = self.builder.body_length();
         let batch = Batch::from_builder(&mut self.builder, positions, TimestampMs(0)).map_err(wrong)?;
+        self.bytes = 0;
         self.full.push((batch, self.end, bytes));
         Ok(())
     }
