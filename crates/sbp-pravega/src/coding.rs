@@ -57,6 +57,7 @@ impl<'a> Reader<'a> {
         self.i8().map(|byte| byte != 0)
     }
 
+    #[inline]
     pub(crate) fn i32(&mut self) -> Result<i32, Fault> {
         self.array().map(i32::from_be_bytes)
     }
@@ -99,6 +100,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A length that is not below zero.
+    #[inline]
     pub(crate) fn length(&mut self, what: &'static str) -> Result<usize, Fault> {
         let value = self.i32()?;
         usize::try_from(value).map_err(|_| Fault::Negative {
@@ -151,6 +153,7 @@ impl<'a> Reader<'a> {
 pub(crate) const NO_REQUEST: i64 = -1;
 
 /// A length within its limit.
+#[inline]
 pub(crate) fn check_length(what: &'static str, length: usize, limit: usize) -> Result<(), Fault> {
     if length <= limit {
         return Ok(());

@@ -25,7 +25,7 @@ const LOOKED_THROUGH: u32 = 1 << 20;
 /// Batches that are looked through at first for the last one that is the segment's; four times as many then.
 const LOOKED_BACK: i64 = 64;
 /// Bytes of an answer from which on it is not worth another FETCH to make it larger.
-const ENOUGH: usize = 1 << 20;
+const ENOUGH: usize = 256 << 10;
 /// Bytes that are fetched at once for who reads on, however few are asked for.
 const LEAST_AHEAD: usize = 256 << 10;
 /// Places that are remembered of a segment, and segments of which some are.
@@ -264,7 +264,8 @@ impl Segments {
     /// The bytes of batches from an offset on, which is in the first of them, behind others.
     fn put(&self, stream: StreamId, pieces: &[Piece], offset: i64, before: &[u8]) -> Result<Chunk, ClientError> {
         let length: i64 = pieces.iter().map(|piece| piece.place.length).sum();
-        let mut bytes = BytesMut::with_capacity(before.len() + usize::try_from(length).unwrap_or(0));
+        let length = before.len() + usize::try_from(length).unwrap_or(0);
+        let mut bytes = BytesMut::with_capacity(length);
         bytes.put_slice(before);
         let mut end = None;
         let (mut base, mut next) = (Offset::ZERO, Offset::ZERO);

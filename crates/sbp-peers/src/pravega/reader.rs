@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 
-use sbp_pravega::{Events, MAX_READ, Reply, Request, Segment, SegmentId};
+use sbp_pravega::{Events, Reply, Request, Segment, SegmentId};
 use sbp_record::{Batch, Positions, RecordsBuilder};
 use sbp_types::TimestampMs;
 use tokio::task::{self, AbortHandle, JoinError, JoinSet};
@@ -19,6 +19,9 @@ use super::layout::{Follower, StreamName};
 use super::store::Store;
 use crate::calls::BACK_OFF;
 
+/// Bytes that one read asks for. Less than a server brings at most: memory of this size is used again while larger pieces are given
+/// back to the system, and its pages come anew.
+const ONE_READ: i32 = 512 << 10;
 /// While fewer bytes than these wait to be handed out, more are asked for.
 const READ_AHEAD: usize = 8 << 20;
 /// A batch takes no further event when it has so many.
@@ -386,11 +389,10 @@ impl Reader {
             return;
         }
         let left = part.until.saturating_sub(part.events.end());
-        let most = i32::try_from(MAX_READ).unwrap_or(i32::MAX);
         let request = Request::Read {
             segment: part.segment.to_string(),
             offset: part.events.end(),
-            length: i32::try_from(left).unwrap_or(i32::MAX).clamp(1, most),
+            length: i32::try_from(left).unwrap_or(i32::MAX).clamp(1, ONE_READ),
             token: self.client.token(),
         };
         let pause = match part.misses {
