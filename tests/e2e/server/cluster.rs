@@ -103,7 +103,13 @@ impl Cluster {
         self.servers[index].take().expect("it runs").end(Signal::KILL);
     }
 
-    /// Starts a server again that was killed.
+    /// Ends a server in order.
+    pub(crate) fn end(&mut self, server: ServerId) {
+        let index = usize::try_from(server.0).unwrap() - 1;
+        assert!(self.servers[index].take().expect("it runs").finish().success());
+    }
+
+    /// Starts a server again that has ended.
     pub(crate) fn start_again(&mut self, server: ServerId) {
         let index = usize::try_from(server.0).unwrap() - 1;
         assert!(self.servers[index].is_none(), "it runs");

@@ -1,10 +1,13 @@
 //! Records that the disk of one server has lost come back from the others.
 
+use std::time::Duration;
+
 use sbp_e2e::admin::range_id;
-use sbp_e2e::damage::damage;
+use sbp_e2e::damage::{damage, damage_head};
 use sbp_e2e::peer::{Peer, fetch_request, from};
-use sbp_e2e::wait::until;
+use sbp_e2e::wait::{LIMIT, until, until_by};
 use sbp_messages::{ErrorCode, FetchResponse, SealKind, SealRangesRequest, SealRangesResponse, SealRangesResult};
+use sbp_server::ClusterTimes;
 use sbp_types::{Offset, ServerId, StreamId};
 
 use super::cluster::{Cluster, patient};
@@ -16,7 +19,12 @@ fn record(number: i64) -> Vec<u8> {
 
 /// A stream with so many records on three servers, each in a batch of its own.
 fn filled(cluster: &Cluster, count: i64) -> (StreamId, Vec<ServerId>) {
-    let (stream, on) = cluster.create(3, 3, 3);
+    filled_with(cluster, 3, count)
+}
+
+/// The same, where so many acknowledge.
+fn filled_with(cluster: &Cluster, acks: i8, count: i64) -> (StreamId, Vec<ServerId>) {
+    let (stream, on) = cluster.create(3, acks, 3);
     for number in 0..count {
         cluster.append(stream, &record(number));
     }
@@ -194,4 +202,28 @@ fn a_range_whose_same_record_all_servers_have_lost_waits_and_ends_by_force_with_
     cluster.kill(on[0]);
     cluster.start_again(on[0]);
     wait_until_whole(&cluster, on[0], stream, 7);
+}
+
+#[test]
+fn a_copy_whose_lost_records_cannot_come_back_is_removed_and_made_anew() {
+    let times = ClusterTimes {
+        replace_after: Duration::from_secs(2),
+        renew_after: Duration::from_secs(3_600),
+        ..patient()
+    };
+    let mut cluster = Cluster::with_retention(3, times, Some(Duration::from_millis(200)));
+    let (stream, on) = filled_with(&cluster, 2, 6);
+    seal_last(&cluster, stream);
+    // The log knows what it had by the checkpoint of an end in order, and nobody knows any more where that batch lay in its file. After
+    // a kill nobody would know either which range it was of: then no copy leaves that disk.
+    cluster.end(on[0]);
+    damage_head(&cluster.directory_of(on[0]), &record(4));
+    cluster.start_again(on[0]);
+    let lacking = |cluster: &Cluster| cluster.status_of(on[0]).incomplete_range_cnt;
+    until("that it is known", || (lacking(&cluster) == 1).then_some(()));
+    until_by(2 * LIMIT, "a copy that was made anew", || {
+        let whole = (0..6).all(|offset| code_at(&mut cluster.peer(on[0]), stream, offset) == ErrorCode::NONE);
+        (whole && lacking(&cluster) == 0).then_some(())
+    });
+    assert_eq!(served(&cluster, on[0], stream, 0), expected(6));
 }

@@ -1,6 +1,6 @@
 //! Servers in processes of their own, which can be killed.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -54,6 +54,12 @@ impl Serving {
         let mut printed = String::new();
         self.output.read_to_string(&mut printed).unwrap();
         printed
+    }
+
+    /// Has a server that [`Setup::start`] has started end in order, and waits for that. A signal would kill it.
+    pub fn finish(mut self) -> ExitStatus {
+        self.child.stdin.take().unwrap().write_all(b".").unwrap();
+        self.wait()
     }
 
     /// Sends it a signal, and waits for its end.
@@ -257,7 +263,8 @@ fn begin_log(dir: &Path) {
     tracing_subscriber::registry().with(lines.with_filter(ours)).init();
 }
 
-/// The process that [`Setup::start`] starts: serves until it is killed, or the process that started it has ended.
+/// The process that [`Setup::start`] starts: serves until it is killed, [told to end](Serving::finish), or the process that started it
+/// has ended.
 pub fn serve_until_killed() {
     let Some(dir) = std::env::var_os(DATA_DIR) else {
         // Somebody runs all ignored tests.
@@ -304,7 +311,12 @@ pub fn serve_until_killed() {
     {
         println!("listening on {}", server.local_addr());
     }
-    // Nobody writes: this waits until the other process has gone.
-    let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    std::process::exit(1);
+    // This waits until it is told to end, or the other process has gone.
+    match std::io::stdin().read(&mut [0]) {
+        Ok(1) => {
+            server.shutdown().unwrap();
+            std::process::exit(0);
+        }
+        _ => std::process::exit(1),
+    }
 }

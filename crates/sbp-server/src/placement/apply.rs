@@ -6,7 +6,7 @@ use sbp_messages::ErrorCode;
 use sbp_types::{Offset, RangeKey, ServerId, StreamId, StreamIdentity, TimestampMs};
 
 use super::choose::Candidate;
-use super::copies::{Copy, add_copy, cleared_on, finish_copy, lacks_some, release_copies};
+use super::copies::{Copy, add_copy, cleared_on, finish_copy, lacks_some, release_copies, replace_copy};
 use super::create::{NewStream, create_stream};
 use super::delete::{delete_stream, removed_from};
 use super::effects::{Effects, Outcome};
@@ -51,6 +51,8 @@ pub(crate) enum Command {
     FinishCopy(Copy),
     /// A server that counted as one with all of a sealed range lacks some of it.
     LacksSome(Copy),
+    /// A server whose copy of a sealed range cannot be made whole is to remove it.
+    ReplaceCopy(Copy),
     /// The servers that are `away` are not counted on any more for a sealed range. They are to remove what they have of it, where
     /// that can be kept.
     ReleaseCopies {
@@ -94,6 +96,7 @@ pub(crate) fn apply(
         Command::AddCopy(copy) => add_copy(state, copy),
         Command::FinishCopy(copy) => finish_copy(state, copy),
         Command::LacksSome(copy) => lacks_some(state, copy),
+        Command::ReplaceCopy(copy) => replace_copy(state, copy),
         Command::ReleaseCopies {
             key,
             away,

@@ -6,6 +6,10 @@
 //! done without when there are as many whole copies elsewhere as wanted, whoever has made them, and when. So is one that is to be
 //! emptied, which may still send its copies.
 //!
+//! A copy that cannot be made whole, because what the disk of its server has lost cannot be put back there, is done without too, when as
+//! many servers have all of the range as have to acknowledge an append. It is made anew when the server has nothing of it any more, or
+//! elsewhere.
+//!
 //! A server that is done without removes what it has of the range. It is written down who has not said yet that it has nothing
 //! of it any more: until then the range is not given to it again, so that no order to remove it can ever be about a copy that
 //! counts.
@@ -51,6 +55,8 @@ pub(super) enum CopyStep {
     },
     /// The servers that are `away`, or to be emptied, are not counted on any more: others have all of the range.
     Release { away: Vec<ServerId> },
+    /// The copy cannot be made whole: it is removed, and made anew.
+    Replace,
 }
 
 /// How many copies are being made and how many wait, for other threads.
@@ -94,6 +100,8 @@ pub(super) struct Copies {
     /// How long a server is away before its copies are made elsewhere.
     replace_after: Duration,
     made: BTreeMap<Copy, Progress>,
+    /// Since when servers have not taken what they were sent, because of what their disks have lost.
+    refused: BTreeMap<Copy, Instant>,
     /// How many sealed ranges wait for a copy.
     waiting: usize,
 }
@@ -103,6 +111,7 @@ impl Copies {
         Self {
             replace_after,
             made: BTreeMap::new(),
+            refused: BTreeMap::new(),
             waiting: 0,
         }
     }
@@ -136,7 +145,11 @@ impl Copies {
         // One that is over, or that nobody wants any more, leaves its place to others.
         self.made
             .retain(|copy, progress| matches!(progress, Progress::UnderWay { .. }) || is_wanted(copy));
+        self.refused.retain(|copy, _| is_wanted(copy));
         let mut steps = Vec::new();
+        if may_note {
+            self.replace_what_stays_damaged(state, now, &mut steps);
+        }
         self.retry(state, registry, now, &mut steps);
         let has_source = |range: &&Arc<RangeRecord>| range.complete().any(|server| registry.is_up(server, now));
         let can_be_copied = |range: &&Arc<RangeRecord>| match range.servers[..] {
@@ -191,6 +204,22 @@ impl Copies {
         };
         if may_go(state, range, &away) && !self.made.contains_key(&copy) {
             self.begin(copy, CopyStep::Release { away }, steps);
+        }
+    }
+
+    /// Copies that could not be made whole for as long as a server may be away are done without.
+    fn replace_what_stays_damaged(&mut self, state: &PlacementState, now: Instant, steps: &mut Vec<(Copy, CopyStep)>) {
+        let late = self
+            .refused
+            .iter()
+            .filter(|(_, since)| **since + self.replace_after <= now);
+        let late: Vec<Copy> = late.map(|(copy, _)| *copy).collect();
+        for copy in late {
+            let is_under_way = matches!(self.made.get(&copy), Some(Progress::UnderWay { .. }));
+            let range = state.range(copy.key).filter(|_| !is_under_way);
+            if range.is_some_and(|range| may_be_replaced(state, range, copy.to)) {
+                self.begin(copy, CopyStep::Replace, steps);
+            }
         }
     }
 
@@ -275,7 +304,7 @@ impl Copies {
 
     fn begin(&mut self, copy: Copy, step: CopyStep, steps: &mut Vec<(Copy, CopyStep)>) {
         let source = match step {
-            CopyStep::Add | CopyStep::Release { .. } => None,
+            CopyStep::Add | CopyStep::Release { .. } | CopyStep::Replace => None,
             CopyStep::Send { source, .. } => Some(source),
         };
         let pause = match self.made.get(&copy) {
@@ -288,6 +317,8 @@ impl Copies {
 
     /// A step has ended: well, or to be tried again.
     pub(super) fn ended(&mut self, copy: Copy, is_done: bool, now: Instant) {
+        // One that only took too long may be taking now what it has refused before.
+        self.refused.remove(&copy);
         if is_done {
             self.made.remove(&copy);
         } else {
@@ -302,6 +333,7 @@ impl Copies {
             _ => AGAIN_AFTER,
         };
         let next = AGAIN_AFTER_AT_MOST.min(pause * 2);
+        self.refused.entry(copy).or_insert(now);
         self.made.insert(copy, Progress::Again(now + pause, next));
     }
 
@@ -482,6 +514,36 @@ pub(super) fn release_copies(
     Ok(effects)
 }
 
+/// Writes down that a server, whose copy of a sealed range cannot be made whole, is to remove it. Once it has nothing of it any more it may
+/// be given the range again.
+pub(super) fn replace_copy(state: &PlacementState, copy: Copy) -> Result<Effects, Refusal> {
+    let range = sealed(state, copy.key)?;
+    if !may_be_replaced(state, range, copy.to) {
+        return Ok(Effects::nothing(Outcome::Range(Arc::clone(range))));
+    }
+    let stays = |server: &ServerId| *server != copy.to;
+    let mut replaced = RangeRecord::clone(range);
+    replaced.servers.retain(stays);
+    replaced.incomplete.retain(stays);
+    replaced.unknowing.retain(stays);
+    replaced.let_go.push(copy.to);
+    let replaced = Arc::new(replaced);
+    Ok(Effects {
+        orders: vec![Order::let_go(copy.to, copy.key.stream, [&*replaced])],
+        changes: vec![Change::PutRange(Arc::clone(&replaced))],
+        outcome: Outcome::Range(replaced),
+    })
+}
+
+/// Whether a copy that does not count can be removed: as many servers have all of the range as acknowledge what is appended, and two at
+/// least, because the last one counts although it may have lost some; and nobody has to learn of the writers from this one.
+fn may_be_replaced(state: &PlacementState, range: &RangeRecord, server: ServerId) -> bool {
+    let acks = state.stream(range.key.stream).map(|stream| stream.settings.ack_count);
+    let acks = acks.and_then(|acks| usize::try_from(acks).ok()).unwrap_or(usize::MAX);
+    let lacks_some = range.end_offset.is_some() && range.incomplete.contains(&server);
+    lacks_some && whole_elsewhere(range, &[server]) >= acks.max(2) && are_writers_known_without(state, range, &[server])
+}
+
 /// A server has nothing any more of ranges that it was let go of.
 pub(super) fn cleared_on(state: &PlacementState, server: ServerId, keys: &[RangeKey]) -> Effects {
     let ranges = keys.iter().filter_map(|key| state.range(*key));
@@ -500,8 +562,13 @@ pub(super) fn cleared_on(state: &PlacementState, server: ServerId, keys: &[Range
 /// writers from these.
 fn may_go(state: &PlacementState, range: &RangeRecord, away: &[ServerId]) -> bool {
     let is_enough = whole_elsewhere(range, away) >= wanted(state, range.key.stream).max(1);
+    is_enough && are_writers_known_without(state, range, away)
+}
+
+/// Whether nobody has to learn of the writers from the servers that are `away`.
+fn are_writers_known_without(state: &PlacementState, range: &RangeRecord, away: &[ServerId]) -> bool {
     let is_known_elsewhere = || range.knowing().any(|server| !away.contains(&server));
-    is_enough && (went_on(state, range.key) || (has_next(state, range) && is_known_elsewhere()))
+    went_on(state, range.key) || (has_next(state, range) && is_known_elsewhere())
 }
 
 fn has_next(state: &PlacementState, range: &RangeRecord) -> bool {

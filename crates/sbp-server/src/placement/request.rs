@@ -65,9 +65,12 @@ impl Task {
             Self::Apply(Command::UpdateStream(update)) => Some(update.id),
             Self::Apply(Command::DeleteStream(stream)) => Some(*stream),
             Self::Apply(Command::CreateRange(range)) => Some(range.key.stream),
-            Self::Apply(Command::AddCopy(copy) | Command::FinishCopy(copy) | Command::LacksSome(copy)) => {
-                Some(copy.key.stream)
-            }
+            Self::Apply(
+                Command::AddCopy(copy)
+                | Command::FinishCopy(copy)
+                | Command::LacksSome(copy)
+                | Command::ReplaceCopy(copy),
+            ) => Some(copy.key.stream),
             Self::Apply(Command::ReleaseCopies { key, .. }) => Some(key.stream),
             Self::Apply(_) => None,
         }

@@ -234,6 +234,7 @@ fn a_server_that_says_that_it_lacks_some_of_a_sealed_range_counts_again_when_it_
 #[test]
 fn what_cannot_be_put_back_is_tried_less_and_less_often_and_keeps_no_others_from_their_turn() {
     let mut scene = Scene::new(3);
+    scene.copies = Copies::new(Duration::from_hours(1));
     let lacking = 20;
     for index in 0..lacking {
         scene.range(index, &[1, 2, 3], &[1], false);
@@ -257,6 +258,60 @@ fn what_cannot_be_put_back_is_tried_less_and_less_often_and_keeps_no_others_from
             scene.copies.is_refused(copy(index, 1), scene.now);
         }
     }
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_whole_is_removed_where_enough_others_are_whole_and_then_made_anew() {
+    let mut scene = Scene::new(3);
+    scene.range(0, &[1, 2, 3], &[1], false);
+    scene.range(1, &[1, 2, 3], &[], true);
+    scene.drain(4, true);
+    scene.drain(5, true);
+    scene.due();
+    // It has refused something once, and is sent more than one call takes.
+    scene.copies.is_refused(copy(0, 1), scene.now);
+    scene.copies.ended(copy(0, 1), false, scene.now);
+    scene.pass(60, &[1, 2, 3]);
+    assert_eq!(scene.due(), [(copy(0, 1), sends(2, 0))]);
+    scene.copies.is_refused(copy(0, 1), scene.now);
+    scene.pass(59, &[1, 2, 3]);
+    assert_eq!(scene.due(), [(copy(0, 1), sends(2, 0))]);
+    scene.copies.is_refused(copy(0, 1), scene.now);
+    scene.pass(1, &[1, 2, 3]);
+    assert_eq!(scene.due(), [(copy(0, 1), CopyStep::Replace)]);
+    let (range, orders) = scene.apply(Command::ReplaceCopy(copy(0, 1)));
+    assert_eq!(
+        (range.servers.clone(), range.incomplete.clone(), range.let_go.clone()),
+        (ids(&[2, 3]), vec![], ids(&[1]))
+    );
+    let [order] = &orders[..] else { panic!("{orders:?}") };
+    assert!(order.server == ServerId(1) && matches!(&order.action, Action::LetGo(held) if held.len() == 1));
+    scene.copies.ended(copy(0, 1), true, scene.now);
+    assert_eq!(scene.due(), [], "it may have something of it still");
+    let cleared = Command::ClearedOn {
+        server: ServerId(1),
+        keys: vec![key(0)],
+    };
+    let effects = apply(&scene.state, &[], cleared, NOW).unwrap();
+    effects
+        .changes
+        .into_iter()
+        .for_each(|change| scene.state.install(change));
+    assert_eq!(scene.due(), [(copy(0, 1), CopyStep::Add)]);
+    // Not where too few others are whole, nor one that is.
+    for incomplete in [&[1, 2][..], &[2], &[]] {
+        scene.range(0, &[1, 2, 3], incomplete, false);
+        let (range, orders) = scene.apply(Command::ReplaceCopy(copy(0, 1)));
+        assert_eq!(
+            (range.servers.clone(), orders),
+            (ids(&[1, 2, 3]), vec![]),
+            "{incomplete:?}"
+        );
+    }
+    // Nor where nobody else has begun what follows.
+    scene.range(0, &[1, 2, 3], &[1], false);
+    scene.state.install(Change::RemoveRange(key(1)));
+    assert_eq!(scene.apply(Command::ReplaceCopy(copy(0, 1))).0.servers, ids(&[1, 2, 3]));
 }
 
 #[test]

@@ -33,6 +33,10 @@ impl Worker {
                     };
                     self.note_copy(copy, release);
                 }
+                CopyStep::Replace => {
+                    tracing::warn!(range = %key, server = %to, "what a server lacks of a sealed range cannot be put back there: it removes its copy, and another one is made");
+                    self.note_copy(copy, Command::ReplaceCopy(copy));
+                }
                 CopyStep::Send { source, epoch, end } => {
                     let done = self.promise(move |sent| Event::Copied(copy, sent));
                     match self.reach(source) {
