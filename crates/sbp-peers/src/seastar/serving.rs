@@ -271,7 +271,11 @@ impl Application for ServerConnection {
                     side.handle_command(connection, now, command);
                 }
             }
-            ServerCommand::End => connection.close(),
+            ServerCommand::End => {
+                // No answer would be sent any more.
+                connection.forget_all();
+                connection.close();
+            }
         }
     }
 

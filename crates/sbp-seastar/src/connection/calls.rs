@@ -131,6 +131,14 @@ impl Connection {
         self.end_call(call);
     }
 
+    /// As [`Self::forget`], for all requests of the client: a server that goes away waits for nobody who works on one.
+    pub fn forget_all(&mut self) {
+        if let Role::Server(server) = &mut self.role {
+            server.calls.clear();
+            server.bytes = 0;
+        }
+    }
+
     fn end_call(&mut self, call: Call) -> Option<super::PeerCall> {
         let Role::Server(server) = &mut self.role else {
             return None;
