@@ -26,6 +26,8 @@ pub(crate) trait Peer: Debug + Send + Sync + Sized + 'static {
     type Request: Debug + Send + 'static;
     /// How a call ended.
     type Ended: Debug + Send + 'static;
+    /// Who is told that.
+    type Waiter: Waiter<Self>;
     /// A connection and its calls.
     type Connection: Application<Command = Command<Self>>;
 
@@ -42,17 +44,36 @@ pub(crate) trait Peer: Debug + Send + Sync + Sized + 'static {
     fn closed() -> Self::Ended;
 }
 
+/// Whoever waits for the end of a call.
+pub(crate) trait Waiter<P: Peer>: Debug + Send + 'static {
+    /// Takes it, with what was asked.
+    fn tell(self, request: P::Request, ended: P::Ended);
+
+    /// Whether nobody waits any more.
+    fn is_closed(&self) -> bool;
+}
+
+impl<P: Peer> Waiter<P> for oneshot::Sender<P::Ended> {
+    /// A receiver that is gone has given up on the call.
+    fn tell(self, _: P::Request, ended: P::Ended) {
+        drop(self.send(ended));
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed()
+    }
+}
+
 /// A request, and who waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Call<P: Peer> {
     pub(crate) request: P::Request,
-    pub(crate) reply: oneshot::Sender<P::Ended>,
+    pub(crate) reply: P::Waiter,
 }
 
 impl<P: Peer> Call<P> {
-    /// A receiver that is gone has given up on the call.
     pub(crate) fn tell(self, ended: P::Ended) {
-        drop(self.reply.send(ended));
+        self.reply.tell(self.request, ended);
     }
 }
 
@@ -141,6 +162,15 @@ impl<P: Peer> Shared<P> {
         if let Err(Command::Call(call)) = state.post(Command::Call(call)) {
             state.queue.0.push(call);
             self.channel.ensure_connecting(self, &mut state);
+        }
+    }
+
+    /// Hands calls to the connection, with one wake-up for all of them. What it leaves in `commands` was not handed over: there
+    /// is no connection.
+    pub(crate) fn post_all(&self, commands: &mut Vec<Command<P>>) {
+        let state = self.channel.lock();
+        if let Some(ready) = state.ready() {
+            ready.mailbox.post_all(commands);
         }
     }
 

@@ -51,6 +51,7 @@ enum Ended {
 impl Peer for StorePeer {
     type Request = Asked;
     type Ended = Ended;
+    type Waiter = oneshot::Sender<Ended>;
     type Connection = StoreConnection;
 
     fn endpoint(&self, now: Instant) -> Connection {

@@ -14,7 +14,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout_at;
 
-use super::connection::{Answer, Ask, Asked, Call, Failed, Parent, RpcPeer, Shared};
+use super::batch::{SinkReply, Submission};
+use super::connection::{Answer, Ask, Asked, Call, CallAgain, Caller, Command, Failed, Parent, RpcPeer, Shared};
 use super::error::{SeastarError, SeastarErrorKind};
 use super::stream::{Stream, StreamCommand, StreamConnection};
 
@@ -168,6 +169,39 @@ impl Rpc {
         sent.map(drop).map_err(|error| error.of_verb(verb))
     }
 
+    /// Makes calls, as [`Self::call`] does, with one hand-over for all of them, and leaves `calls` empty. The replies of each turn
+    /// of the connection are delivered together.
+    pub fn submit(&self, calls: &mut Vec<Submission>) {
+        let again: Arc<dyn CallAgain> = Arc::new(self.clone());
+        let command = |call: Submission| {
+            let Submission {
+                verb,
+                payload,
+                deadline,
+                reply,
+            } = call;
+            let ask = Ask::Call {
+                verb,
+                payload,
+                deadline,
+            };
+            let again = Arc::clone(&again);
+            Command::Call(Call {
+                request: Asked { ask, is_sent: None },
+                reply: Caller::Sink { reply, again },
+            })
+        };
+        let mut commands = calls.drain(..).map(command).collect();
+        self.shared.post_all(&mut commands);
+        for command in commands {
+            if let Command::Call(Call { request, reply }) = command
+                && let Caller::Sink { reply, .. } = reply
+            {
+                self.call_again(request.ask, reply);
+            }
+        }
+    }
+
     async fn parent(&self) -> Result<Parent, SeastarError> {
         match self.ask(Ask::Parent, None).await? {
             Answer::Parent(parent) => Ok(parent),
@@ -243,8 +277,9 @@ impl Rpc {
             let is_sent = Arc::new(AtomicBool::new(false));
             let request = Asked {
                 ask: ask.clone(),
-                is_sent: Arc::clone(&is_sent),
+                is_sent: Some(Arc::clone(&is_sent)),
             };
+            let reply = Caller::Future(reply);
             let call = Call { request, reply };
             self.shared.submit(call);
             let answered = match deadline {
@@ -289,6 +324,33 @@ impl Rpc {
 
     fn error(&self, kind: SeastarErrorKind, what: impl Into<String>) -> SeastarError {
         SeastarError::new(kind, what).at(self.address())
+    }
+}
+
+impl CallAgain for Rpc {
+    fn call_again(&self, ask: Ask, reply: SinkReply) {
+        let Ask::Call {
+            verb,
+            payload,
+            deadline,
+        } = ask
+        else {
+            return;
+        };
+        let rpc = self.clone();
+        let calling = async move { reply.send(rpc.call(verb, payload, deadline).await) };
+        self.shared.channel.runtime().spawn(calling);
+    }
+
+    fn explained(&self, ask: &Ask, error: SeastarError) -> SeastarError {
+        let error = match error.is_timeout() {
+            true => self.too_late(true),
+            false => error.at(self.address()),
+        };
+        match ask {
+            Ask::Call { verb, .. } | Ask::Send { verb, .. } => error.of_verb(*verb),
+            Ask::Parent => error,
+        }
     }
 }
 

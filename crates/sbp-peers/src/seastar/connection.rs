@@ -9,10 +9,11 @@ use bytes::Bytes;
 use sbp_seastar::{CallFailure, ClientConfig, CloseReason, Connection, Event, Negotiated};
 use sbp_transport::Application;
 use sbp_wire::Endpoint;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
+use super::batch::{SinkReply, TurnResults};
 use super::error::{SeastarError, SeastarErrorKind};
-use crate::calls::{self, Peer};
+use crate::calls::{self, Peer, Waiter};
 
 /// What is asked of a connection.
 #[derive(Debug, Clone)]
@@ -57,12 +58,61 @@ pub(super) enum Failed {
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) ask: Ask,
-    /// Whether it was queued on a connection.
-    pub(super) is_sent: Arc<AtomicBool>,
+    /// Whether it was queued on a connection, for who does not wait for its end.
+    pub(super) is_sent: Option<Arc<AtomicBool>>,
+}
+
+/// Who waits for the end of a call.
+#[derive(Debug)]
+pub(super) enum Caller {
+    /// Whoever holds the other end. Where there is no connection, the call waits for one.
+    Future(oneshot::Sender<Result<Answer, Failed>>),
+    /// Its result is delivered with others. It takes part in one attempt over a connection that is there: `again` gets what
+    /// was not sent over that.
+    Sink {
+        reply: SinkReply,
+        again: Arc<dyn CallAgain>,
+    },
+}
+
+/// Makes a call anew that was not sent, and has its caller told what becomes of it.
+pub(super) trait CallAgain: std::fmt::Debug + Send + Sync + 'static {
+    fn call_again(&self, ask: Ask, reply: SinkReply);
+
+    /// The error as callers are told it.
+    fn explained(&self, ask: &Ask, error: SeastarError) -> SeastarError;
+}
+
+impl Caller {
+    fn end(self, asked: Asked, ended: Result<Answer, Failed>, results: &mut TurnResults) {
+        match (self, ended) {
+            (Self::Future(sender), ended) => drop(sender.send(ended)),
+            (Self::Sink { reply, again }, Err(Failed::Unsent(_))) => again.call_again(asked.ask, reply),
+            (Self::Sink { reply, again }, Err(Failed::For(error))) => {
+                results.add(reply, Err(again.explained(&asked.ask, error)));
+            }
+            (Self::Sink { reply, .. }, Ok(Answer::Reply { payload, .. })) => results.add(reply, Ok(payload)),
+            // Nothing else is asked for in this way; dropped, it says that the outcome is not known.
+            (Self::Sink { reply, .. }, Ok(_)) => drop(reply),
+        }
+    }
+}
+
+impl Waiter<RpcPeer> for Caller {
+    fn tell(self, asked: Asked, ended: Result<Answer, Failed>) {
+        self.end(asked, ended, &mut TurnResults::default());
+    }
+
+    fn is_closed(&self) -> bool {
+        match self {
+            Self::Future(sender) => sender.is_closed(),
+            Self::Sink { .. } => false,
+        }
+    }
 }
 
 pub(super) type Call = calls::Call<RpcPeer>;
-type Command = calls::Command<RpcPeer>;
+pub(super) type Command = calls::Command<RpcPeer>;
 /// What a client shares with its connections.
 pub(super) type Shared = calls::Shared<RpcPeer>;
 
@@ -73,6 +123,7 @@ pub(super) struct RpcPeer(pub(super) ClientConfig);
 impl Peer for RpcPeer {
     type Request = Asked;
     type Ended = Result<Answer, Failed>;
+    type Waiter = Caller;
     type Connection = RpcConnection;
 
     fn endpoint(&self, now: Instant) -> Connection {
@@ -86,6 +137,7 @@ impl Peer for RpcPeer {
             negotiated: None,
             held: Vec::new(),
             calls: HashMap::new(),
+            results: TurnResults::default(),
             last: 0,
             ended: watch::Sender::new(()),
         }
@@ -109,6 +161,8 @@ pub(super) struct RpcConnection {
     /// Calls that wait for the negotiation.
     held: Vec<Call>,
     calls: HashMap<u64, Call>,
+    /// What is told when the turn ends.
+    results: TurnResults,
     last: u64,
     /// Gone with the connection; the streams that belong to it watch that.
     ended: watch::Sender<()>,
@@ -121,7 +175,7 @@ impl RpcConnection {
         }
         let user = self.last + 1;
         let queued = match &call.request.ask {
-            Ask::Call { deadline, .. } if *deadline <= now => return,
+            Ask::Call { deadline, .. } if *deadline <= now => return self.not_sent(call),
             Ask::Call {
                 verb,
                 payload,
@@ -139,18 +193,35 @@ impl RpcConnection {
         match queued {
             Ok(()) => {
                 self.last = user;
-                call.request.is_sent.store(true, Ordering::Release);
+                if let Some(is_sent) = &call.request.is_sent {
+                    is_sent.store(true, Ordering::Release);
+                }
                 self.calls.insert(user, call);
             }
             // The next connection takes it.
-            Err(sbp_seastar::Refused::Closed) => self.shared.submit(call),
+            Err(sbp_seastar::Refused::Closed) => self.pass_on(call),
             Err(refused) => call.tell(Err(Failed::For(SeastarError::of_refused(refused)))),
         }
     }
 
     fn end(&mut self, user: u64, result: Result<Answer, Failed>) {
         if let Some(call) = self.calls.remove(&user) {
-            call.tell(result);
+            call.reply.end(call.request, result, &mut self.results);
+        }
+    }
+
+    /// The call waits for another connection.
+    fn pass_on(&self, call: Call) {
+        match &call.reply {
+            Caller::Future(_) => self.shared.submit(call),
+            Caller::Sink { .. } => self.not_sent(call),
+        }
+    }
+
+    /// The call is not sent over this connection: who waits for it himself sees that by its being dropped.
+    fn not_sent(&self, call: Call) {
+        if let Caller::Sink { reply, again } = call.reply {
+            again.call_again(call.request.ask, reply);
         }
     }
 
@@ -176,6 +247,7 @@ impl Application for RpcConnection {
             Command::Call(call) if self.negotiated.is_some() || connection.close_reason().is_some() => {
                 self.start(connection, now, call);
             }
+            Command::Call(call) if matches!(call.reply, Caller::Sink { .. }) => self.not_sent(call),
             Command::Call(call) => self.held.push(call),
             Command::Close => connection.close(),
         }
@@ -226,9 +298,12 @@ impl Application for RpcConnection {
         }
     }
 
-    fn finish_turn(&mut self, _: &mut Connection, _: Instant) {}
+    fn finish_turn(&mut self, _: &mut Connection, _: Instant) {
+        self.results.deliver();
+    }
 
     fn handle_closed(&mut self, reason: &CloseReason) {
         self.give_up_held(reason);
+        self.results.deliver();
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use sbp_tank::{CallFailure, CloseReason, Connection, Event, Refused, Request, Violation};
 use sbp_transport::Application;
 use sbp_wire::Endpoint;
+use tokio::sync::oneshot;
 
 use super::error::TankErrorKind;
 use super::shared::{Call, Command, Ended, Fetched, Shared, TankPeer};
@@ -40,6 +41,7 @@ struct Waiting {
 impl Peer for TankPeer {
     type Request = Request;
     type Ended = Ended;
+    type Waiter = oneshot::Sender<Ended>;
     type Connection = BrokerConnection;
 
     fn endpoint(&self, now: Instant) -> Connection {

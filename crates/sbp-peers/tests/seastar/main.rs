@@ -7,6 +7,7 @@ mod others;
 mod own;
 mod scripted;
 mod service;
+mod together;
 
 use std::future::Future;
 use std::time::{Duration, Instant};

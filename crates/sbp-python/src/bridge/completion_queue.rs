@@ -3,12 +3,14 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use bytes::Bytes;
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use sbp_client::{AppendOutcome, ClientError, CompletionSink};
 use sbp_locks::Mutex;
+use sbp_peers::seastar::{CallResult, ReplySink};
 
 use crate::process::blocking::dropped;
 use crate::process::logging::WakeLoop;
@@ -24,6 +26,8 @@ pub(crate) type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Se
 pub(crate) enum Reply {
     /// An append was acknowledged: the hot path, where the operation itself knows what to make of it.
     Append(AppendOutcome),
+    /// A verb has returned this.
+    Returned(Bytes),
     /// A step through a source has its batch, or the end.
     Step(Step),
     /// Any other call has its result.
@@ -41,7 +45,7 @@ impl Reply {
             Self::Append(outcome) => outcome.entries.iter().any(Result::is_err),
             Self::Failed(_) => true,
             // A call that ended with its thread has nothing to tell.
-            Self::Step(_) | Self::Call(_) | Self::Dropped => false,
+            Self::Returned(_) | Self::Step(_) | Self::Call(_) | Self::Dropped => false,
         }
     }
 
@@ -56,6 +60,7 @@ impl Reply {
     pub(crate) fn into_python(self, py: Python<'_>, shape: &AckShape) -> PyResult<Py<PyAny>> {
         match self {
             Self::Append(outcome) => shape.build(py, outcome),
+            Self::Returned(bytes) => shape.returned(py, &bytes),
             Self::Step(step) => match step.take() {
                 Some(batch) => Ok(Py::new(py, batch)?.into_any()),
                 None => Err(PyStopAsyncIteration::new_err(())),
@@ -143,6 +148,21 @@ impl CompletionQueue {
         drop(dropped);
     }
 
+    /// Moves a batch of outcomes in, and wakes the loop once for all of them.
+    fn complete_all<T>(&self, batch: &mut Vec<(u64, T)>, reply: impl Fn(T) -> Reply) {
+        if self.closed.load(Ordering::SeqCst) {
+            return batch.clear();
+        }
+        self.completions.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        self.pending
+            .lock()
+            .extend(batch.drain(..).map(|(token, result)| Completion {
+                token,
+                reply: reply(result),
+            }));
+        self.arm();
+    }
+
     /// Wakes the loop unless a wake-up is already under way.
     fn arm(&self) {
         if !self.armed.swap(true, Ordering::SeqCst) {
@@ -165,16 +185,16 @@ impl WakeLoop for CompletionQueue {
 
 impl CompletionSink for CompletionQueue {
     fn complete(&self, batch: &mut Vec<(u64, Result<AppendOutcome, ClientError>)>) {
-        if self.closed.load(Ordering::SeqCst) {
-            return batch.clear();
-        }
-        self.completions.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        self.pending
-            .lock()
-            .extend(batch.drain(..).map(|(token, result)| Completion {
-                token,
-                reply: result.map_or_else(|error| Reply::Failed(error.into()), Reply::Append),
-            }));
-        self.arm();
+        self.complete_all(batch, |result| {
+            result.map_or_else(|error| Reply::Failed(error.into()), Reply::Append)
+        });
+    }
+}
+
+impl ReplySink for CompletionQueue {
+    fn complete(&self, batch: &mut Vec<(u64, CallResult)>) {
+        self.complete_all(batch, |result| {
+            result.map_or_else(|error| Reply::Failed(error.into()), Reply::Returned)
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! The completion bridge between I/O threads and an asyncio event loop.
 //!
 //! One [`Bridge`] per process and loop. Calls are started through the [`RunningLoop`]. Going out, the appends of one loop
-//! tick are collected in [`SubmissionQueue`]s and handed to their clients at its end, or earlier in full pieces. Coming
+//! tick are collected in [`SubmissionQueue`]s, calls of verbs by their [clients](CallVerbs), and handed to their clients at its end, or earlier in full pieces. Coming
 //! back, I/O threads fill a [`CompletionQueue`] and wake the loop once per batch; the loop's reader callback then resumes
 //! the waiting tasks itself, each inside its own context. I/O threads see tokens and Rust data only.
 //!
@@ -31,6 +31,7 @@ pub(crate) use self::completion_queue::CompletionQueue;
 pub(crate) use self::operation::Operation;
 pub(crate) use self::running_loop::RunningLoop;
 use self::submission_queue::SubmissionQueue;
+pub(crate) use self::submission_queue::{CallVerbs, HandOver};
 use crate::client_core::ClientCore;
 use crate::interpreter::imports;
 use crate::interpreter::once::{OncePy, interned};
@@ -72,8 +73,8 @@ pub(crate) struct Bridge {
     backlog: Mutex<VecDeque<Completion>>,
     /// One for each client used on this loop; seldom more than a few.
     submission_queues: Mutex<Vec<Arc<SubmissionQueue>>>,
-    /// Those with work of this tick.
-    listed: Mutex<Vec<Arc<SubmissionQueue>>>,
+    /// Whoever holds work of this tick.
+    listed: Mutex<Vec<Arc<dyn HandOver>>>,
     /// A flush is certain to come: one is scheduled, or a drain is running and ends with one.
     flush_comes: AtomicBool,
 }
@@ -137,6 +138,15 @@ impl Bridge {
         let submissions = SubmissionQueue::new(core);
         submission_queues.push(Arc::clone(&submissions));
         submissions
+    }
+
+    /// Notes that a queue has work of this tick.
+    fn list(&self, queue: Arc<dyn HandOver>) {
+        let mut listed = self.listed.lock();
+        // Seldom more than one.
+        if !listed.iter().any(|other| Arc::ptr_eq(other, &queue)) {
+            listed.push(queue);
+        }
     }
 
     fn hand_over(&self) {
@@ -217,7 +227,7 @@ impl Bridge {
         outcome
     }
 
-    /// Hands this tick's appends to their clients.
+    /// Hands what was submitted in this tick to its clients.
     fn flush(&self) {
         self.hand_over();
     }

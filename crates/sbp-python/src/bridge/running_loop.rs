@@ -4,11 +4,15 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use bytes::Bytes;
 use pyo3::prelude::*;
 use sbp_client::CompletionSink;
+use sbp_peers::seastar::{ReplySink, SinkReply};
 
 use super::completion_queue::{Completion, CompletionQueue, Reply};
+use super::submission_queue::{CallVerbs, HandOver};
 use super::{Bridge, Operation, token_of};
 use crate::append::prepared::{BackpressurePolicy, Prepared};
 use crate::client_core::ClientCore;
@@ -18,7 +22,7 @@ use crate::interpreter::once::interned;
 use crate::process::runtime;
 use crate::read::shared_source::Step;
 use crate::requests::Failure;
-use crate::results::ack::AckShape;
+use crate::results::ack::{AckShape, OfReply};
 
 /// Operations of one loop that may be on their way, so that a program that never waits for any is told so before it has
 /// used up the memory.
@@ -106,16 +110,40 @@ impl<'py> RunningLoop<'py> {
         policy: BackpressurePolicy,
     ) -> PyResult<()> {
         let py = self.bridge.py();
-        let bridge = self.bridge.get();
+        let bridge = self.bridge();
         let submissions = bridge.submission_queue(core);
         submissions
             .admit(core.client(py)?, &prepared, policy)
             .map_err(|error| errors::from_client(py, error, None))?;
         let token = self.keep(operation)?;
         let sink: Arc<dyn CompletionSink> = Arc::clone(&bridge.queue) as _;
-        if submissions.join(prepared, sbp_client::Reply::sink(sink, token)) {
-            bridge.listed.lock().push(submissions);
-        }
+        submissions.join(prepared, sbp_client::Reply::sink(sink, token));
+        self.hand_over_soon(submissions)
+    }
+
+    /// Puts a call of a verb into this tick's submissions. `returns` makes a Python object of the reply; `None`: it is bytes.
+    pub(crate) fn call<V: CallVerbs>(
+        &self,
+        core: &Arc<V>,
+        (verb, payload): (u64, Bytes),
+        timeout: Option<Duration>,
+        returns: Option<Arc<dyn OfReply>>,
+    ) -> PyResult<Bound<'py, Operation>> {
+        let client = core.owned().get(self.bridge.py())?;
+        let operation = self.operation(AckShape::OfVerb(returns))?;
+        let sink: Arc<dyn ReplySink> = Arc::clone(&self.bridge().queue) as _;
+        let reply = SinkReply::new(sink, self.keep(&operation)?);
+        core.join(client, verb, payload, timeout, reply);
+        let queue: Arc<dyn HandOver> = Arc::clone(core) as _;
+        self.hand_over_soon(queue)?;
+        Ok(operation)
+    }
+
+    /// Has what was submitted handed over when this tick ends.
+    fn hand_over_soon(&self, queue: Arc<dyn HandOver>) -> PyResult<()> {
+        let py = self.bridge.py();
+        let bridge = self.bridge();
+        bridge.list(queue);
         if !bridge.flush_comes.swap(true, Ordering::Relaxed) {
             let flush = self.bridge.getattr(interned!(py, "flush"))?;
             self.event_loop.call_method1(interned!(py, "call_soon"), (flush,))?;

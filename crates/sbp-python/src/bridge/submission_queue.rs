@@ -1,19 +1,42 @@
-//! Appends of one tick of an event loop, until they are handed to their client.
+//! What is submitted in one tick of an event loop, until it is handed to its client.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use bytes::Bytes;
 use sbp_client::{Client, ClientError, Reply, Submissions};
 use sbp_locks::{Mutex, MutexGuard};
+use sbp_peers::seastar::SinkReply;
 
 use crate::append::prepared::{BackpressurePolicy, Prepared};
 use crate::client_core::ClientCore;
+use crate::owner::Owner;
+use crate::requests::Failure;
+
+/// Holds what was submitted, until the tick ends.
+pub(crate) trait HandOver: Send + Sync {
+    /// Hands it over.
+    fn hand_over(&self);
+}
+
+/// Calls verbs, which take bytes and return bytes.
+pub(crate) trait CallVerbs: Owner + HandOver {
+    /// Makes one call.
+    fn call(
+        client: Self::Client,
+        verb: u64,
+        payload: Bytes,
+        timeout: Option<Duration>,
+    ) -> impl Future<Output = Result<Bytes, Failure>> + Send + 'static;
+
+    /// Holds a call until those of this tick are handed over. Enough of them do not wait for its end.
+    fn join(&self, client: &Self::Client, verb: u64, payload: Bytes, timeout: Option<Duration>, reply: SinkReply);
+}
 
 /// The appends of one client on one loop that were made in this tick and not yet handed over.
 pub(super) struct SubmissionQueue {
     core: Weak<ClientCore>,
     work: Mutex<Submissions>,
-    listed: AtomicBool,
 }
 
 impl SubmissionQueue {
@@ -21,7 +44,6 @@ impl SubmissionQueue {
         Arc::new(Self {
             core: Arc::downgrade(core),
             work: Mutex::new(Submissions::default()),
-            listed: AtomicBool::new(false),
         })
     }
 
@@ -56,23 +78,17 @@ impl SubmissionQueue {
         }
     }
 
-    /// Adds an append. Returns whether it is the first of this tick. Enough of them do not wait for the end of the tick: the
-    /// I/O thread and the server work while the loop still resumes tasks.
-    pub(super) fn join(&self, prepared: Prepared, reply: Reply) -> bool {
+    /// Adds an append. Enough of them do not wait for the end of the tick: the I/O thread and the server work while the loop
+    /// still resumes tasks.
+    pub(super) fn join(&self, prepared: Prepared, reply: Reply) {
         let mut work = self.work.lock();
         prepared.join(&mut work, reply);
         if work.is_full() {
             self.submit(work);
         }
-        !self.listed.swap(true, Ordering::Relaxed)
     }
 
-    /// Hands the appends over. Without the client they are dropped, and answered by that.
-    pub(super) fn hand_over(&self) {
-        self.listed.store(false, Ordering::Relaxed);
-        self.submit(self.work.lock());
-    }
-
+    /// Without the client the appends are dropped, and answered by that.
     fn submit(&self, mut work: MutexGuard<'_, Submissions>) {
         let core = self.core.upgrade();
         match core.as_ref().and_then(|core| core.unchecked_client()) {
@@ -88,5 +104,11 @@ impl SubmissionQueue {
                 drop(dropped);
             }
         }
+    }
+}
+
+impl HandOver for SubmissionQueue {
+    fn hand_over(&self) {
+        self.submit(self.work.lock());
     }
 }

@@ -3,9 +3,10 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
 use sbp_client::AppendOutcome;
 use sbp_python_macros::stub_docs;
 use sbp_types::Offset;
@@ -97,14 +98,22 @@ fn number(offset: Option<Offset>) -> i64 {
     offset.map_or(-1, |offset| offset.0)
 }
 
-/// What an append's outcome becomes.
+/// Makes a Python object of what a verb has returned.
+pub(crate) trait OfReply: Send + Sync {
+    /// The object, or an exception for bytes that are none.
+    fn object(&self, py: Python<'_>, reply: &Bytes) -> PyResult<Py<PyAny>>;
+}
+
+/// What the outcome of an append, or of a call of a verb, becomes.
 pub(crate) enum AckShape {
-    /// The operation is no append, or not yet.
+    /// The operation is neither, or not yet.
     None,
     /// One [`Ack`].
     One(Arc<Described>),
     /// A dict from stream name to [`Ack`].
     Many(Vec<Arc<Described>>),
+    /// What this makes of a verb's reply; `None`: the reply itself, as bytes.
+    OfVerb(Option<Arc<dyn OfReply>>),
 }
 
 impl AckShape {
@@ -121,6 +130,14 @@ impl AckShape {
                 Failure::Named(error, name)
             }
             (failure, _) => failure,
+        }
+    }
+
+    /// The Python object for what a verb has returned.
+    pub(crate) fn returned(&self, py: Python<'_>, reply: &Bytes) -> PyResult<Py<PyAny>> {
+        match self {
+            Self::OfVerb(Some(returns)) => returns.object(py, reply),
+            _ => PyBytes::new(py, reply).into_py_any(py),
         }
     }
 
@@ -155,7 +172,7 @@ impl AckShape {
                     }
                 }
             }
-            Self::None => unreachable!("only appends are answered with an append's outcome"),
+            Self::None | Self::OfVerb(_) => unreachable!("only appends are answered with an append's outcome"),
         }
     }
 }

@@ -8,12 +8,13 @@ use bytes::Bytes;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use pyo3::{IntoPyObjectExt, PyClass};
-use sbp_peers::seastar::{Codec, Rpc as PeerRpc, RpcConfig, SeastarError, Signature};
+use sbp_locks::Mutex;
+use sbp_peers::seastar::{Codec, Rpc as PeerRpc, RpcConfig, SeastarError, Signature, SinkReply, Submission};
 
 use super::stream::{AsyncRpcStream, RpcStream, StreamCore};
 use super::values;
 use crate::api::pair::blocking_and_asyncio;
-use crate::bridge::{Operation, RunningLoop};
+use crate::bridge::{CallVerbs, HandOver, Operation, RunningLoop};
 use crate::errors;
 use crate::memory::buffer::owned_bytes;
 use crate::owner::{Owner, block, made_anew};
@@ -22,7 +23,11 @@ use crate::process::fork::{self, Holder};
 use crate::process::owned::Owned;
 use crate::process::runtime;
 use crate::requests::Failure;
+use crate::results::ack::OfReply;
 use crate::time::seconds;
+
+/// Calls that are worth a hand-over of their own: the service and this side then work at the same time.
+const ENOUGH: usize = 64;
 
 /// A service, and how long its calls may take.
 #[derive(Clone)]
@@ -40,10 +45,6 @@ impl RpcClient {
         now.checked_add(limit).unwrap_or(now + Duration::from_secs(1 << 32))
     }
 
-    async fn call(&self, verb: u64, payload: Bytes, timeout: Option<Duration>) -> Result<Bytes, Failure> {
-        Ok(self.rpc.call(verb, payload, self.deadline(timeout)).await?)
-    }
-
     async fn send(&self, verb: u64, payload: Bytes, timeout: Option<Duration>) -> Result<(), Failure> {
         Ok(self.rpc.send(verb, payload, self.deadline(timeout)).await?)
     }
@@ -52,6 +53,8 @@ impl RpcClient {
 /// What the Python objects of one service share. It holds no Python object, so that I/O threads may drop it.
 pub(crate) struct RpcCore {
     client: Owned<RpcClient>,
+    /// Calls of this tick that were not yet handed over.
+    waiting: Owned<Mutex<Vec<Submission>>>,
     /// What it was made with, to make another one of: pickles carry this and nothing else.
     address: String,
     compression: Vec<&'static str>,
@@ -84,6 +87,7 @@ impl RpcCore {
         };
         let core = Arc::new(Self {
             client: Owned::new("client of a service", client),
+            waiting: Owned::new("client of a service", Mutex::default()),
             address,
             compression: codecs.into_iter().map(Codec::name).collect(),
             isolation,
@@ -108,6 +112,41 @@ impl Owner for RpcCore {
 
     fn owned(&self) -> &Owned<RpcClient> {
         &self.client
+    }
+}
+
+impl HandOver for RpcCore {
+    /// A client that was closed answers the calls itself.
+    fn hand_over(&self) {
+        if let (Some(client), Some(waiting)) = (self.client.unchecked(), self.waiting.unchecked()) {
+            let mut calls = std::mem::take(&mut *waiting.lock());
+            client.rpc.submit(&mut calls);
+        }
+    }
+}
+
+impl CallVerbs for RpcCore {
+    async fn call(client: RpcClient, verb: u64, payload: Bytes, timeout: Option<Duration>) -> Result<Bytes, Failure> {
+        Ok(client.rpc.call(verb, payload, client.deadline(timeout)).await?)
+    }
+
+    fn join(&self, client: &RpcClient, verb: u64, payload: Bytes, timeout: Option<Duration>, reply: SinkReply) {
+        let Some(waiting) = self.waiting.unchecked() else {
+            return;
+        };
+        let is_enough = {
+            let mut waiting = waiting.lock();
+            waiting.push(Submission {
+                verb,
+                payload,
+                deadline: client.deadline(timeout),
+                reply,
+            });
+            waiting.len() >= ENOUGH
+        };
+        if is_enough {
+            self.hand_over();
+        }
     }
 }
 
@@ -180,6 +219,15 @@ impl VerbCore {
     }
 }
 
+impl OfReply for VerbCore {
+    fn object(&self, py: Python<'_>, reply: &Bytes) -> PyResult<Py<PyAny>> {
+        match &self.returns {
+            Some(returns) => values::returned(py, self.number, returns, reply),
+            None => Ok(py.None()),
+        }
+    }
+}
+
 blocking_and_asyncio! {
     struct Verb and AsyncVerb(Arc<VerbCore>) of "sbp_native.seastar";
 
@@ -198,16 +246,7 @@ blocking_and_asyncio! {
                     client.send(number, payload, timeout).await
                 });
             }
-            api::run_into(
-                py,
-                rpc,
-                timeout,
-                |client, timeout| async move { client.call(number, payload, timeout).await },
-                move |py, reply| match &core.returns {
-                    Some(returns) => values::returned(py, number, returns, &reply),
-                    None => Ok(py.None()),
-                },
-            )
+            api::call_verb(py, rpc, timeout, (number, payload), Some(core as _))
         }
 
         fn __repr__(&self) -> String {
@@ -234,13 +273,7 @@ blocking_and_asyncio! {
             timeout: Option<f64>,
         ) -> api::Returned<'py> {
             let payload = data.map(owned_bytes).transpose()?.unwrap_or_default();
-            api::run_into(
-                py,
-                &self.0,
-                timeout,
-                |client, timeout| async move { client.call(verb, payload, timeout).await },
-                |py, reply| PyBytes::new(py, &reply).into_py_any(py),
-            )
+            api::call_verb(py, &self.0, timeout, (verb, payload), None)
         }
 
         #[pyo3(signature = (verb, data = None, *, timeout = None))]
