@@ -86,52 +86,37 @@ trait Front: Sized {
     async fn close(&self);
 }
 
-impl Front for TankServer {
-    const ARGUMENT: &'static str = "tank=";
+/// The servers have the same methods, and no trait of their own crate.
+macro_rules! fronts {
+    ($($server:ty: $argument:literal;)+) => {$(
+        impl Front for $server {
+            const ARGUMENT: &'static str = $argument;
 
-    fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError> {
-        Self::start(client, config)
-    }
+            fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError> {
+                Self::start(client, config)
+            }
 
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.descriptors()
-    }
+            fn descriptors(&self) -> Vec<RawFd> {
+                self.descriptors()
+            }
 
-    async fn close(&self) {
-        self.close().await;
-    }
+            async fn close(&self) {
+                self.close().await;
+            }
+        }
+    )+};
 }
 
-impl Front for PravegaServer {
-    const ARGUMENT: &'static str = "pravega=";
-
-    fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError> {
-        Self::start(client, config)
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.descriptors()
-    }
-
-    async fn close(&self) {
-        self.close().await;
-    }
+fronts! {
+    TankServer: "tank=";
+    PravegaServer: "pravega=";
+    SeastarServer: "seastar=";
 }
 
-impl Front for SeastarServer {
-    const ARGUMENT: &'static str = "seastar=";
-
-    fn start(client: &Client, config: &HostConfig) -> Result<Self, HostError> {
-        Self::start(client, config)
-    }
-
-    fn descriptors(&self) -> Vec<RawFd> {
-        self.descriptors()
-    }
-
-    async fn close(&self) {
-        self.close().await;
-    }
+/// A gateway, whatever it speaks.
+trait Running {
+    fn close(&self);
+    fn descriptors(&self) -> Vec<RawFd>;
 }
 
 impl Embedded {
@@ -173,16 +158,15 @@ impl Embedded {
         self.server.shutdown()
     }
 
+    fn gateways(&self) -> impl Iterator<Item = &dyn Running> {
+        let tank = self.tank.as_ref().map(|tank| tank as &dyn Running);
+        let pravega = self.pravega.as_ref().map(|pravega| pravega as _);
+        let seastar = self.seastar.as_ref().map(|seastar| seastar as _);
+        [tank, pravega, seastar].into_iter().flatten()
+    }
+
     fn close_gateways(&self) {
-        if let Some(tank) = &self.tank {
-            tank.close();
-        }
-        if let Some(pravega) = &self.pravega {
-            pravega.close();
-        }
-        if let Some(seastar) = &self.seastar {
-            seastar.close();
-        }
+        self.gateways().for_each(Running::close);
     }
 }
 
@@ -215,7 +199,9 @@ impl<S: Front> Gateway<S> {
             is_closed: AtomicBool::new(false),
         })
     }
+}
 
+impl<S: Front> Running for Gateway<S> {
     fn close(&self) {
         if !self.is_closed.swap(true, Ordering::Relaxed) {
             self.runtime.block_on(async {
@@ -249,9 +235,7 @@ impl Drop for Embedded {
 impl Holder for Embedded {
     fn descriptors(&self) -> Vec<RawFd> {
         let mut all = self.server.descriptors();
-        all.extend(self.tank.iter().flat_map(Gateway::descriptors));
-        all.extend(self.pravega.iter().flat_map(Gateway::descriptors));
-        all.extend(self.seastar.iter().flat_map(Gateway::descriptors));
+        all.extend(self.gateways().flat_map(Running::descriptors));
         all
     }
 
