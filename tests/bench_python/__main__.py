@@ -22,6 +22,10 @@ from .broker import kafka
 from .paced import Latency
 from .table import Row, Runs, alternate, collected, repeated, save, show
 
+BUILDS = (
+    "It runs with the wheel that is installed. Programs that are measured beside it are built by cargo in release mode "
+    "when they are first needed: the service for `seastar` and the stock bridge for `stock`."
+)
 REPORT = Path("target/bench-python/report.json")
 _names = itertools.count()
 
@@ -198,9 +202,9 @@ def _tank(runs: int, rows: int) -> Iterator[Row]:
 
 
 def _seastar(runs: int) -> Iterator[Row]:
-    with seastar.serve() as (server, address):
+    with seastar.echo() as service, seastar.serve() as (server, address):
         mine, beside = alternate(
-            lambda: seastar.called(address, 256, 100_000) / 1e3,
+            lambda: seastar.called(service, 256, 100_000) / 1e3,
             lambda: ours.awaited(server, 256, 100_000).per_second / 1e3,
             runs,
         )
@@ -273,7 +277,7 @@ def _latencies(
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench_python", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.bench_python", description=f"{__doc__} {BUILDS}")
     parser.add_argument("--runs", type=int, default=5, help="runs of each figure, in turns with its peer (default 5)")
     parser.add_argument("--rows", type=int, default=5_000_000, help="records of 100 bytes (default 5 million)")
     parser.add_argument("--only", choices=PARTS, action="append", help="what to measure; may be given several times")
