@@ -247,6 +247,34 @@ def test_a_handler_that_fails_is_told_by_its_text() -> None:
     run(main)
 
 
+def test_a_verb_of_our_server_says_what_became_of_the_call() -> None:
+    server = seastar.Server("127.0.0.1:0")
+
+    @server.verb(1001, "str")
+    @server.verb(2001, "str")
+    def fails(code: str) -> None:
+        raise ValueError(f"{code} it did not go well")
+
+    async def main() -> None:
+        async with server, seastar.aio.connect(server.address, timeout=20) as rpc:
+            ours, foreign = rpc.verb(1001, "str"), rpc.verb(2001, "str")
+            with pytest.raises(sbp.IndeterminateError, match="SBP-9004 it did not go well") as doubt:
+                await ours("SBP-9004")
+            assert (doubt.value.code, doubt.value.retriable, doubt.value.indeterminate) == (9405, False, True)
+            for call, code, retriable in (
+                (ours, "SBP-9003", True),
+                (ours, "SBP-1404", False),
+                (ours, "boom", False),
+                (foreign, "SBP-9004", False),
+            ):
+                with pytest.raises(seastar.SeastarRefusedError, match=code) as refused:
+                    await call(code)
+                assert (refused.value.code, refused.value.indeterminate) == (9405, False)
+                assert refused.value.retriable == retriable
+
+    run(main)
+
+
 @pytest.mark.provokes(9407, by="peer")
 def test_a_verb_that_there_is_not() -> None:
     async def main() -> None:

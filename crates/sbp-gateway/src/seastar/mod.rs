@@ -15,6 +15,7 @@
 mod append;
 mod coding;
 mod read;
+mod refusal;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,11 +25,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use sbp_client::{Client, ClientError};
 use sbp_locks::Mutex;
-use sbp_messages::{ErrorCode, Stream};
+use sbp_messages::Stream;
 use sbp_peers::seastar::{ClientInfo, Exception, Handler, Incoming, RpcServer, ServerConfig};
 pub use sbp_peers::seastar::{HostConfig as SeastarConfig, HostError as SeastarError};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
+use self::refusal::Failed;
+pub use self::refusal::outcome;
 use crate::appends::Appends;
 use crate::watch::Watch;
 
@@ -125,35 +128,6 @@ impl Handler for Verbs {
     fn gone(&self, client: &ClientInfo) {
         let sender = self.appending.lock().remove(&client.connection_id);
         drop(sender);
-    }
-}
-
-/// Why a call has failed.
-#[derive(Debug)]
-enum Failed {
-    /// The service says so.
-    Client(ClientError),
-    /// The arguments are not what the verb takes.
-    Arguments(String),
-}
-
-impl From<ClientError> for Failed {
-    fn from(error: ClientError) -> Self {
-        Self::Client(error)
-    }
-}
-
-impl Failed {
-    fn exception(self) -> Exception {
-        match self {
-            Self::Client(error) => {
-                // It begins with the number, in brackets.
-                let text = error.to_string();
-                let what = text.split_once("] ").map_or(&*text, |(_, what)| what);
-                Exception::user(format!("SBP-{:04} {what}", error.code().0))
-            }
-            Self::Arguments(what) => Exception::user(format!("SBP-{:04} {what}", ErrorCode::INVALID_REQUEST.0)),
-        }
     }
 }
 

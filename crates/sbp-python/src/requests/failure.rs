@@ -88,7 +88,10 @@ impl From<TankError> for Failure {
 
 impl From<SeastarError> for Failure {
     fn from(error: SeastarError) -> Self {
-        let outcome = outcome_of(error.is_certain(), error.is_retriable());
+        // Handlers of our own servers say what became of the call.
+        let said = error.verb().filter(|_| error.kind() == SeastarErrorKind::Refused);
+        let said = said.and_then(|verb| sbp_gateway::seastar::outcome(verb, error.what()));
+        let outcome = said.unwrap_or_else(|| outcome_of(error.is_certain(), error.is_retriable()));
         let what = match error.verb() {
             Some(verb) => format!("{} (verb {verb})", error.what()),
             None => error.what().to_owned(),
