@@ -19,9 +19,8 @@ use super::layout::{Follower, StreamName};
 use super::store::Store;
 use crate::calls::BACK_OFF;
 
-/// Bytes that one read asks for. Less than a server brings at most: memory of this size is used again while larger pieces are given
-/// back to the system, and its pages come anew.
-const ONE_READ: i32 = 512 << 10;
+/// Bytes that one read asks for: as many as a server brings at most. What it has at hand it brings without waiting for more.
+const ONE_READ: i32 = 2 << 20;
 /// While fewer bytes than these wait to be handed out, more are asked for.
 const READ_AHEAD: usize = 8 << 20;
 /// A batch takes no further event when it has so many.
