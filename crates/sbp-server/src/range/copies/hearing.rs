@@ -47,12 +47,14 @@ impl Hearing {
         self.contact.heard(server, now);
     }
 
-    /// A range with these servers is here now: those that nobody spoke of before are missed from now on, and not since the
-    /// start.
+    /// A range with these servers begins here: they are missed from now on, and not since the start, or since they were heard about
+    /// another range.
     pub(in crate::range) fn listen_to(&mut self, servers: &[ServerId]) {
         self.has_new |= !servers.is_empty();
         for server in servers {
-            if *server != self.me && self.known.insert(*server) {
+            // Two that followed a third one had nothing to say to each other until now.
+            if *server != self.me {
+                self.known.insert(*server);
                 self.contact.heard(*server, self.now);
             }
         }
@@ -131,6 +133,12 @@ mod tests {
         let mut hearing = Hearing::new(ServerId(1), servers, Duration::ZERO, Duration::from_secs(3));
         hearing.listen_to(&[ServerId(1), ServerId(2)]);
         hearing.note_time(Duration::from_secs(4));
+        assert_eq!(hearing.missed, [ServerId(2)]);
+        // A range with both begins, in which it has had nothing to say yet.
+        hearing.listen_to(&[ServerId(1), ServerId(2)]);
+        hearing.note_time(Duration::from_secs(7));
+        assert_eq!(hearing.missed, []);
+        hearing.note_time(Duration::from_secs(8));
         assert_eq!(hearing.missed, [ServerId(2)]);
     }
 
