@@ -350,7 +350,6 @@ impl PlacementDriver {
         let others = others.map(|record| RangeServerName {
             server_id: record.id,
             advertise_addr: record.address.clone(),
-            zone: registry.zone_of(record.id).to_owned(),
             starts: i64::try_from(record.starts).unwrap_or(i64::MAX),
             ..RangeServerName::default()
         });
@@ -374,7 +373,10 @@ impl PlacementDriver {
             } = registry.load(id);
             let silence = registry.silence(id, now).map(|silence| silence.as_millis());
             RangeServerStatus {
-                range_server: Some(server),
+                range_server: Some(RangeServerName {
+                    zone: registry.zone_of(id).to_owned(),
+                    ..server
+                }),
                 state: match is_draining {
                     true => ServerState::DRAINING,
                     false => ServerState::IN_USE,
